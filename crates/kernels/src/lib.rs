@@ -1,0 +1,12 @@
+//! Arithmetic on stored blocks: the [`Backend`] trait, its scalar reference and its CPU implementation.
+//!
+//! Knows shapes and blocks: no files, no cache, no architectures. `unsafe` only below `cpu/`.
+#![deny(unsafe_code)]
+
+mod backend;
+pub mod cpu;
+mod reference;
+
+pub use backend::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Rope};
+pub use cpu::Cpu;
+pub use reference::Reference;

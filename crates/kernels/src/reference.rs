@@ -1,0 +1,3 @@
+//! Stub.
+/// Stub.
+pub struct Reference;

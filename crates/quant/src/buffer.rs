@@ -1,0 +1,40 @@
+//! Page-aligned memory for weights: dense tensors and expert slots.
+
+use std::ops::{Deref, DerefMut};
+
+use memmap2::MmapMut;
+
+/// Zeroed, page-aligned bytes that the system hands out lazily, so that direct I/O can read straight into them.
+pub struct Buffer {
+    map: MmapMut,
+    len: usize,
+}
+
+impl Buffer {
+    /// `len` zero bytes. The memory is only taken when it is first written.
+    ///
+    /// # Errors
+    /// The system refuses the mapping (address space or overcommit limit).
+    pub fn zeroed(len: usize) -> std::io::Result<Self> {
+        Ok(Self { map: MmapMut::map_anon(len.max(1))?, len })
+    }
+}
+
+impl Deref for Buffer {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        &self.map[..self.len]
+    }
+}
+
+impl DerefMut for Buffer {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        &mut self.map[..self.len]
+    }
+}
+
+impl std::fmt::Debug for Buffer {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "Buffer({} bytes)", self.len)
+    }
+}

@@ -1,0 +1,23 @@
+//! Where every tensor and every expert of a model lives: the packed store, its reader and its writer.
+//!
+//! `docs/store-format.md` describes the bytes; this crate is checked against it. Everything read is hostile:
+//! bounded, checked, and refused with file, offset and role. Checkpoint tensor names do not exist here.
+#![forbid(unsafe_code)]
+
+mod config;
+mod error;
+mod files;
+mod manifest;
+mod read;
+mod role;
+mod verify;
+mod write;
+
+pub use config::{Architecture, LayerKind, LinearAttention, ModelConfig, RopeScaling};
+pub use error::StoreError;
+pub use files::{Blob, StoreFiles};
+pub use manifest::{DenseTensor, ExpertLayer, Manifest, Sidecar, Source, FORMAT_VERSION, RECORD_ALIGN};
+pub use read::{Dense, Store};
+pub use role::{ExpertPart, Role};
+pub use verify::VerifyReport;
+pub use write::{DensePlan, ExpertPlan, StorePlan, StoreWriter};

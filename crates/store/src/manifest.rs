@@ -1,0 +1,167 @@
+//! The manifest: what the store holds and where.
+
+use std::ops::Range;
+
+use quant::{Format, MatrixRef};
+use serde::{Deserialize, Serialize};
+
+use crate::{Architecture, ExpertPart, ModelConfig, Role};
+
+/// The store version this program writes and the newest it reads.
+pub const FORMAT_VERSION: u64 = 1;
+
+/// Expert records start at multiples of this: a page on Apple machines, four pages and O_DIRECT blocks elsewhere.
+pub const RECORD_ALIGN: usize = 16 * 1024;
+
+/// Everything about a store but the weights.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Manifest {
+    /// What the model is called: the source folder's name, or the synth preset.
+    pub name: String,
+    /// Where the weights came from.
+    pub source: Source,
+    /// Shapes.
+    pub config: ModelConfig,
+    /// Tensors of `dense.bin`, in file order.
+    pub dense: Vec<DenseTensor>,
+    /// One entry a layer.
+    pub experts: Vec<ExpertLayer>,
+    /// Tokenizer, template and generation config, as they came.
+    pub sidecars: Vec<Sidecar>,
+}
+
+/// Where the weights came from.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Source {
+    /// `safetensors`, `synthetic`, …
+    pub kind: String,
+    /// Hash of the source's headers, sizes and times: a changed source is noticed on resume.
+    pub fingerprint: String,
+    /// Tensors that were recognised and left out (vision, MTP), by kind.
+    pub skipped: Vec<String>,
+}
+
+/// One tensor of `dense.bin`.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct DenseTensor {
+    /// What it is for.
+    pub role: Role,
+    /// Its layer; absent for embedding, head and final norm.
+    pub layer: Option<usize>,
+    /// How it is stored.
+    #[serde(with = "crate::manifest::format_name")]
+    pub format: Format,
+    /// Outputs.
+    pub rows: usize,
+    /// Inputs.
+    pub cols: usize,
+    /// First byte in `dense.bin`, a multiple of 64.
+    pub offset: u64,
+    /// xxh3-64 of its bytes, 16 hex digits.
+    pub xxh3: String,
+}
+
+/// The experts of one layer: one file, one record an expert, records at a fixed stride.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct ExpertLayer {
+    /// Formats of gate, up and down.
+    #[serde(with = "crate::manifest::format_names")]
+    pub formats: [Format; 3],
+    /// xxh3-64 of each whole record (`stride_bytes`, padding included), 16 hex digits each.
+    pub xxh3: Vec<String>,
+}
+
+/// A file kept beside the weights, byte for byte.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Sidecar {
+    /// File name.
+    pub name: String,
+    /// Its size.
+    pub bytes: u64,
+    /// xxh3-64, 16 hex digits.
+    pub xxh3: String,
+}
+
+impl ExpertLayer {
+    /// Shape of a part.
+    pub fn shape(config: &ModelConfig, part: ExpertPart) -> (usize, usize) {
+        match part {
+            ExpertPart::Gate | ExpertPart::Up => (config.d_ff_expert, config.d_model),
+            ExpertPart::Down => (config.d_model, config.d_ff_expert),
+        }
+    }
+
+    /// Bytes of gate, up and down inside a record.
+    pub fn ranges(formats: &[Format; 3], config: &ModelConfig) -> [Range<usize>; 3] {
+        let mut at = 0;
+        [0, 1, 2].map(|i| {
+            let (rows, cols) = Self::shape(config, ExpertPart::ALL[i]);
+            let start = at;
+            at += formats[i].matrix_bytes(rows, cols);
+            start..at
+        })
+    }
+
+    /// Bytes from one record to the next: the record, padded to [`RECORD_ALIGN`].
+    pub fn stride_bytes(formats: &[Format; 3], config: &ModelConfig) -> usize {
+        Self::ranges(formats, config)[2].end.next_multiple_of(RECORD_ALIGN)
+    }
+
+    /// Gate, up and down of a record.
+    ///
+    /// # Panics
+    /// `record` is shorter than the record (program mistake: slots are made with [`Self::stride_bytes`]).
+    pub fn parts<'a>(formats: &[Format; 3], config: &ModelConfig, record: &'a [u8]) -> [MatrixRef<'a>; 3] {
+        let ranges = Self::ranges(formats, config);
+        [0, 1, 2].map(|i| {
+            let (rows, cols) = Self::shape(config, ExpertPart::ALL[i]);
+            MatrixRef::new(formats[i], rows, cols, &record[ranges[i].clone()]).expect("a slot holds a record")
+        })
+    }
+}
+
+impl Architecture {
+    /// The name that checkpoints use.
+    pub fn name(self) -> &'static str {
+        match self {
+            Architecture::Qwen35Moe => "qwen3_5_moe",
+            Architecture::Qwen3Next => "qwen3_next",
+            Architecture::Qwen3Moe => "qwen3_moe",
+        }
+    }
+}
+
+/// Formats are written by name.
+pub(crate) mod format_name {
+    use quant::Format;
+    use serde::{Deserialize, Deserializer, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(format: &Format, s: S) -> Result<S::Ok, S::Error> {
+        s.collect_str(format)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<Format, D::Error> {
+        String::deserialize(d)?.parse().map_err(D::Error::custom)
+    }
+}
+
+/// Three formats by name.
+pub(crate) mod format_names {
+    use quant::Format;
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de::Error};
+
+    pub(crate) fn serialize<S: Serializer>(formats: &[Format; 3], s: S) -> Result<S::Ok, S::Error> {
+        formats.map(|f| f.to_string()).serialize(s)
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(d: D) -> Result<[Format; 3], D::Error> {
+        let names = <[String; 3]>::deserialize(d)?;
+        let parse = |i: usize| names[i].parse().map_err(D::Error::custom);
+        Ok([parse(0)?, parse(1)?, parse(2)?])
+    }
+}

@@ -1,0 +1,14 @@
+//! Expert slots and the reads that fill them: which records stay in memory, how the missing ones get there.
+//!
+//! Knows layers and experts as numbers and records as bytes: nothing of formats or of what a layer computes.
+#![forbid(unsafe_code)]
+
+mod error;
+mod io;
+mod memory;
+mod slots;
+
+pub use error::StreamError;
+pub use io::{measure_read_bandwidth, Backing, ReadAt, Reader};
+pub use memory::{available_bytes, peak_rss_bytes, rss_bytes};
+pub use slots::{CacheMode, ExpertStream, Lease, RecordFile, StreamOptions, StreamStats};
