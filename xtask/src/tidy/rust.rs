@@ -20,6 +20,7 @@ pub(crate) fn check(file: &File, text: &str) -> Vec<String> {
     let mut problems = long_functions(file, text, &code);
     problems.extend(long_lines(file, &source));
     problems.extend(left_overs(file, &code));
+    problems.extend(unwraps(file, &code));
     problems.extend(misplaced_unsafe(file, &code));
     problems.extend(foreign_re_exports(file, &code));
     problems.extend(crate_root(file, text));
@@ -90,6 +91,19 @@ fn left_overs(file: &File, code: &str) -> Vec<String> {
     problems
 }
 
+/// Products return the error, or state the invariant with `expect`.
+fn unwraps(file: &File, code: &str) -> Vec<String> {
+    let is_test = |part: &str| part.starts_with("test") || part.ends_with("_test.rs");
+    if !file.path.contains("/src/") || file.path.split('/').any(is_test) {
+        return Vec::new();
+    }
+    let product = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or("");
+    product
+        .match_indices(".unwrap()")
+        .map(|(at, _)| file.problem(line_of(code, at), "unwrap outside tests"))
+        .collect()
+}
+
 /// `unsafe` stays where each use is checked against the scalar reference.
 fn misplaced_unsafe(file: &File, code: &str) -> Vec<String> {
     if UNSAFE_FOLDERS.iter().any(|folder| file.path.starts_with(folder)) {
@@ -156,9 +170,14 @@ mod tests {
     #[test]
     fn each_rule_finds_its_mistake() {
         let long = format!("fn f<A, B>(x: [u8; 3]) {{\n{}}}\n", "x;\n".repeat(70));
-        let cases: [(&str, &str, &str); 8] = [
+        let cases: [(&str, &str, &str); 9] = [
             ("crates/a/src/x.rs", &long, "crates/a/src/x.rs:1: fn f has 72 lines, more than 70"),
             ("crates/a/src/x.rs", "\nfn f() { todo!() }\n", "crates/a/src/x.rs:2: todo! is left over"),
+            (
+                "crates/a/src/x.rs",
+                "x.unwrap()\n#[cfg(test)]\nmod tests {}\n",
+                "crates/a/src/x.rs:1: unwrap outside tests",
+            ),
             (
                 "crates/a/src/x.rs",
                 "unsafe {}\n",
@@ -200,6 +219,7 @@ mod tests {
             "// todo! unsafe\nlet s = \"dbg!(unsafe)\";\n",
             "mod store;\npub use store::Thing;\n",
             "use quant::Format;\n",
+            "x.unwrap_or(1);\n#[cfg(test)]\nmod tests {\nx.unwrap()\n}\n",
             "trait T { fn f(&self, x: [u8; 3]); }\ntype F = fn(u8) -> u8;\n",
         ];
         for text in cases {
