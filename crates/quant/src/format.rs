@@ -26,7 +26,7 @@ pub enum Format {
     },
 }
 
-/// A format that does not exist, or a shape that a format cannot hold.
+/// A format that does not exist, or a shape or number that a format cannot hold.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum FormatError {
     /// The name is not one of ours.
@@ -59,15 +59,45 @@ pub enum FormatError {
     /// The shape's size does not fit the address space.
     #[error("a {0}x{1} matrix is too large for this machine")]
     TooLarge(usize, usize),
+    /// A number to encode is NaN or infinite.
+    #[error("the number in column {col} is not finite")]
+    NotFinite {
+        /// The first such column.
+        col: usize,
+    },
+    /// A number to encode, or the scale of its group, is beyond the format's largest.
+    #[error("{format} cannot hold the numbers from column {col} on: they are too large")]
+    Range {
+        /// The format.
+        format: Format,
+        /// The first column that does not fit, or the first of its group.
+        col: usize,
+    },
 }
 
 impl Format {
-    /// Checks that rows of `cols` numbers can be stored, and that `rows * cols` cannot overflow sizes.
+    /// Bits a code can have.
+    pub const AFFINE_BITS: [u8; 6] = [2, 3, 4, 5, 6, 8];
+    /// Columns that can share a scale and a bias.
+    pub const AFFINE_GROUPS: [u8; 3] = [32, 64, 128];
+
+    /// Checks that the format exists, that rows of `cols` numbers can be stored in it, and that none of the sizes
+    /// below can overflow.
+    ///
+    /// # Errors
+    /// One of these is not so.
     pub fn check(self, rows: usize, cols: usize) -> Result<(), FormatError> {
-        if rows.checked_mul(cols).and_then(|n| n.checked_mul(8)).is_none() {
+        // No format takes more than 4 bytes a number and 64 a plane for padding: 8 bytes leave room for both.
+        let bytes_max = rows.max(64).checked_mul(cols.max(64)).and_then(|n| n.checked_mul(8));
+        if bytes_max.is_none_or(|n| n > isize::MAX as usize) {
             return Err(FormatError::TooLarge(rows, cols));
         }
         match self {
+            Format::Affine { bits, group }
+                if !Self::AFFINE_BITS.contains(&bits) || !Self::AFFINE_GROUPS.contains(&group) =>
+            {
+                Err(FormatError::Unknown(self.to_string()))
+            }
             Format::Affine { group, .. } if cols % group as usize != 0 => {
                 Err(FormatError::Cols { format: self, group: group as usize, cols })
             }
@@ -124,18 +154,19 @@ impl FromStr for Format {
 
     fn from_str(name: &str) -> Result<Self, FormatError> {
         let unknown = || FormatError::Unknown(name.to_owned());
+        let affine = || {
+            let (bits, group) = name.strip_prefix("affine")?.split_once('g')?;
+            let find = |known: &[u8], text: &str| known.iter().copied().find(|n| n.to_string() == text);
+            Some(Format::Affine {
+                bits: find(&Self::AFFINE_BITS, bits)?,
+                group: find(&Self::AFFINE_GROUPS, group)?,
+            })
+        };
         match name {
             "f32" => Ok(Format::F32),
             "f16" => Ok(Format::F16),
             "bf16" => Ok(Format::Bf16),
-            _ => {
-                let (bits, group) = name.strip_prefix("affine").and_then(|s| s.split_once('g')).ok_or_else(unknown)?;
-                let (bits, group) = (bits.parse().map_err(|_| unknown())?, group.parse().map_err(|_| unknown())?);
-                match (bits, group) {
-                    (2 | 3 | 4 | 5 | 6 | 8, 32 | 64 | 128) => Ok(Format::Affine { bits, group }),
-                    _ => Err(unknown()),
-                }
-            }
+            _ => affine().ok_or_else(unknown),
         }
     }
 }

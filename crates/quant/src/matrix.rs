@@ -61,7 +61,13 @@ impl Matrix {
     ///
     /// # Errors
     /// As [`MatrixRef::new`].
-    pub fn new(format: Format, rows: usize, cols: usize, buffer: Arc<Buffer>, offset: usize) -> Result<Self, FormatError> {
+    pub fn new(
+        format: Format,
+        rows: usize,
+        cols: usize,
+        buffer: Arc<Buffer>,
+        offset: usize,
+    ) -> Result<Self, FormatError> {
         MatrixRef::new(format, rows, cols, buffer.get(offset..).unwrap_or(&[]))?;
         Ok(Self { format, rows, cols, buffer, offset })
     }
