@@ -7,7 +7,9 @@ use std::io;
 #[non_exhaustive]
 pub enum StreamError {
     /// The system reports an error.
-    #[error("{file}: reading layer {layer} expert {expert} ({bytes} bytes at offset {offset}) failed after {attempts} attempts: {source}")]
+    #[error(
+        "{file}: reading layer {layer} expert {expert} ({bytes} bytes at offset {offset}) failed after {attempts} attempts: {source}"
+    )]
     Read {
         /// The file.
         file: String,
@@ -52,6 +54,12 @@ pub enum StreamError {
         /// Why not.
         source: io::Error,
     },
+    /// A reading thread cannot be started.
+    #[error("cannot start a reading thread: {source}")]
+    Thread {
+        /// Why not.
+        source: io::Error,
+    },
     /// The budget holds fewer slots than one step needs.
     #[error("{n_slot} expert slots are too few: at least {n_min} are needed")]
     TooFewSlots {
@@ -60,4 +68,32 @@ pub enum StreamError {
         /// Slots needed.
         n_min: usize,
     },
+}
+
+impl StreamError {
+    /// The same error once more: every lease on a record that failed is told. [`io::Error`] has no `Clone`.
+    pub(crate) fn duplicate(&self) -> Self {
+        let again = |e: &io::Error| match e.raw_os_error() {
+            Some(code) => io::Error::from_raw_os_error(code),
+            None => io::Error::new(e.kind(), e.to_string()),
+        };
+        match self {
+            &Self::Read { ref file, offset, bytes, layer, expert, attempts, ref source } => Self::Read {
+                file: file.clone(),
+                offset,
+                bytes,
+                layer,
+                expert,
+                attempts,
+                source: again(source),
+            },
+            &Self::Checksum { ref file, offset, layer, expert } => {
+                Self::Checksum { file: file.clone(), offset, layer, expert }
+            }
+            Self::Open { file, source } => Self::Open { file: file.clone(), source: again(source) },
+            Self::Allocate { bytes, source } => Self::Allocate { bytes: *bytes, source: again(source) },
+            Self::Thread { source } => Self::Thread { source: again(source) },
+            Self::TooFewSlots { n_slot, n_min } => Self::TooFewSlots { n_slot: *n_slot, n_min: *n_min },
+        }
+    }
 }

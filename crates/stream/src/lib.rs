@@ -6,9 +6,10 @@
 mod error;
 mod io;
 mod memory;
+mod policy;
 mod slots;
 
 pub use error::StreamError;
-pub use io::{measure_read_bandwidth, Backing, ReadAt, Reader};
+pub use io::{Backing, ReadAt, Reader, measure_read_bandwidth};
 pub use memory::{available_bytes, peak_rss_bytes, rss_bytes};
 pub use slots::{CacheMode, ExpertStream, Lease, RecordFile, StreamOptions, StreamStats};

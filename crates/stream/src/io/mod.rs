@@ -1,10 +1,17 @@
 //! Reading records: files and memory behind one trait, and the threads that read.
+//!
+//! Knows offsets and bytes. Which record goes where, and what is kept, is decided in `slots`.
+
+mod bandwidth;
+mod file;
+mod pool;
 
 use std::io;
-use std::path::Path;
-use std::time::Duration;
 
 use store::Blob;
+
+pub use bandwidth::measure_read_bandwidth;
+pub(crate) use pool::{Done, Job, Pool};
 
 /// Something records are read from. A file, the program's own bytes, or a test's faulty device.
 pub trait ReadAt: Send + Sync {
@@ -12,6 +19,10 @@ pub trait ReadAt: Send + Sync {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize>;
     /// Shown in messages.
     fn name(&self) -> String;
+    /// Do aligned reads go past the page cache?
+    fn is_direct(&self) -> bool {
+        false
+    }
 }
 
 /// How files are opened.
@@ -28,13 +39,67 @@ pub struct Reader;
 
 impl Reader {
     /// Opens `blob` for reading.
-    pub fn open(_blob: &Blob, _backing: Backing) -> io::Result<Box<dyn ReadAt>> {
-        panic!("stub")
+    ///
+    /// # Errors
+    /// The file cannot be opened. A file system that refuses direct reads is no error: the file is then read through
+    /// the page cache, and [`ReadAt::is_direct`] says so.
+    pub fn open(blob: &Blob, backing: Backing) -> io::Result<Box<dyn ReadAt>> {
+        Ok(match blob {
+            Blob::File(path) => Box::new(file::FileSource::open(path, backing)?),
+            Blob::Memory { name, bytes } => Box::new(MemorySource { name: name.clone(), bytes }),
+        })
     }
 }
 
-/// Bytes a second that the drive under `path` delivers to `n_reader` threads reading `request_bytes` at random
-/// offsets of the given files, uncached, over `duration`.
-pub fn measure_read_bandwidth(_files: &[&Path], _request_bytes: usize, _n_reader: usize, _duration: Duration) -> io::Result<f64> {
-    panic!("stub")
+/// Bytes of the program itself.
+struct MemorySource {
+    name: String,
+    bytes: &'static [u8],
+}
+
+impl ReadAt for MemorySource {
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
+        let rest =
+            usize::try_from(offset).ok().and_then(|offset| self.bytes.get(offset..)).unwrap_or_default();
+        let n = rest.len().min(buf.len());
+        buf[..n].copy_from_slice(&rest[..n]);
+        Ok(n)
+    }
+
+    fn name(&self) -> String {
+        self.name.clone()
+    }
+}
+
+/// One call reads at most this much: systems refuse or cut requests of 2 GiB and more.
+const READ_BYTES_MAX: usize = 1 << 30;
+
+/// Interrupted calls in a row before a device counts as broken: no real signal arrives so often.
+const N_INTERRUPT_MAX: u32 = 10_000;
+
+/// Fills `buf` from `offset` on, with as few calls as the source allows. `got` counts the bytes that arrived, also if
+/// the read fails.
+fn read_exact(source: &dyn ReadAt, offset: u64, buf: &mut [u8], got: &mut usize) -> io::Result<()> {
+    let mut n_interrupt = 0;
+    *got = 0;
+    while *got < buf.len() {
+        let end = buf.len().min(got.saturating_add(READ_BYTES_MAX));
+        let part = &mut buf[*got..end];
+        match source.read_at(offset + *got as u64, part) {
+            Ok(0) => {
+                let text = format!("the file ends early: wanted {} bytes, got {got}", buf.len());
+                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
+            }
+            Ok(n) => {
+                assert!(n <= part.len(), "a source delivers at most what it was asked for");
+                *got += n;
+                n_interrupt = 0;
+            }
+            Err(e) if e.kind() == io::ErrorKind::Interrupted && n_interrupt < N_INTERRUPT_MAX => {
+                n_interrupt += 1
+            }
+            Err(e) => return Err(e),
+        }
+    }
+    Ok(())
 }

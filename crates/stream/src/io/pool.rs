@@ -1,0 +1,186 @@
+//! The threads that read records: buffers travel to them with the request and come back with the result.
+
+use std::collections::VecDeque;
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+use quant::Buffer;
+use xxhash_rust::xxh3::xxh3_64;
+
+use super::read_exact;
+use crate::{RecordFile, StreamError};
+
+/// How often a record is read before it counts as unreadable.
+pub(crate) const N_ATTEMPT: u32 = 3;
+
+/// One record to read.
+pub(crate) struct Job {
+    pub(crate) slot: usize,
+    pub(crate) layer: usize,
+    pub(crate) expert: usize,
+    pub(crate) buffer: Buffer,
+}
+
+/// What came of a job.
+pub(crate) struct Done {
+    pub(crate) slot: usize,
+    pub(crate) buffer: Buffer,
+    pub(crate) result: Result<(), StreamError>,
+    pub(crate) cost: Cost,
+}
+
+/// What a record cost, failed attempts included.
+#[derive(Clone, Copy, Default)]
+pub(crate) struct Cost {
+    pub(crate) read_bytes: u64,
+    pub(crate) n_retry: u64,
+    pub(crate) read: Duration,
+}
+
+/// The queue that both sides share.
+#[derive(Default)]
+struct Queue {
+    jobs: VecDeque<Job>,
+    done: Vec<Done>,
+    closed: bool,
+}
+
+#[derive(Default)]
+struct Shared {
+    queue: Mutex<Queue>,
+    job_queued: Condvar,
+    job_done: Condvar,
+}
+
+impl Shared {
+    /// No code panics while it holds the lock, so a poisoned queue is a whole queue.
+    fn lock(&self) -> MutexGuard<'_, Queue> {
+        self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// Reading threads; they end when the pool is dropped, after the reads that they are in.
+pub(crate) struct Pool {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Pool {
+    pub(crate) fn new(layers: Arc<Vec<RecordFile>>, n_reader: usize) -> Result<Self, StreamError> {
+        let mut pool = Self { shared: Arc::default(), threads: Vec::new() };
+        for idx in 0..n_reader.max(1) {
+            let (shared, layers) = (Arc::clone(&pool.shared), Arc::clone(&layers));
+            let thread = std::thread::Builder::new()
+                .name(format!("expert-reader-{idx}"))
+                .spawn(move || run(&shared, &layers))
+                .map_err(|source| StreamError::Thread { source })?;
+            pool.threads.push(thread);
+        }
+        Ok(pool)
+    }
+
+    /// Queues all jobs at once and leaves `jobs` empty.
+    pub(crate) fn submit(&self, jobs: &mut Vec<Job>) {
+        if jobs.is_empty() {
+            return;
+        }
+        self.shared.lock().jobs.extend(jobs.drain(..));
+        self.shared.job_queued.notify_all();
+    }
+
+    /// Moves what is done into `done`, which is empty.
+    pub(crate) fn take_done(&self, done: &mut Vec<Done>) {
+        std::mem::swap(&mut self.shared.lock().done, done);
+    }
+
+    /// The same, but waits until at least one job is done. There must be a job under way.
+    pub(crate) fn wait_done(&self, done: &mut Vec<Done>) {
+        let mut queue = self.shared.lock();
+        while queue.done.is_empty() {
+            queue = self.shared.job_done.wait(queue).unwrap_or_else(PoisonError::into_inner);
+        }
+        std::mem::swap(&mut queue.done, done);
+    }
+}
+
+impl Drop for Pool {
+    fn drop(&mut self) {
+        let mut queue = self.shared.lock();
+        queue.closed = true;
+        queue.jobs.clear();
+        drop(queue);
+        self.shared.job_queued.notify_all();
+        for thread in self.threads.drain(..) {
+            // Panics of a source are caught and reported where they happen.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// A reading thread.
+fn run(shared: &Shared, layers: &[RecordFile]) {
+    loop {
+        let mut queue = shared.lock();
+        let job = loop {
+            if queue.closed {
+                return;
+            }
+            match queue.jobs.pop_front() {
+                Some(job) => break job,
+                None => queue = shared.job_queued.wait(queue).unwrap_or_else(PoisonError::into_inner),
+            }
+        };
+        drop(queue);
+        let done = read_record(&layers[job.layer], job);
+        shared.lock().done.push(done);
+        shared.job_done.notify_one();
+    }
+}
+
+/// Reads a record and checks it, as often as [`N_ATTEMPT`] allows: an error may be a cable, a bus, a busy server.
+fn read_record(file: &RecordFile, mut job: Job) -> Done {
+    let start = Instant::now();
+    let mut cost = Cost::default();
+    let mut attempt = 1;
+    let result = loop {
+        match attempt_record(file, &mut job, attempt, &mut cost) {
+            Err(_) if attempt < N_ATTEMPT => attempt += 1,
+            result => break result,
+        }
+    };
+    cost.n_retry = u64::from(attempt - 1);
+    cost.read = start.elapsed();
+    Done { slot: job.slot, buffer: job.buffer, result, cost }
+}
+
+fn attempt_record(
+    file: &RecordFile,
+    job: &mut Job,
+    attempt: u32,
+    cost: &mut Cost,
+) -> Result<(), StreamError> {
+    let offset = job.expert as u64 * file.stride_bytes as u64;
+    let record = &mut job.buffer[..file.stride_bytes];
+    let mut got = 0;
+    // A source that panics must not leave the engine waiting for ever.
+    let read = catch_unwind(AssertUnwindSafe(|| read_exact(&*file.source, offset, record, &mut got)))
+        .unwrap_or_else(|_| Err(io::Error::other("the reader panicked")));
+    cost.read_bytes += got as u64;
+    let (layer, expert) = (job.layer, job.expert);
+    read.map_err(|source| StreamError::Read {
+        file: file.source.name(),
+        offset,
+        bytes: file.stride_bytes,
+        layer,
+        expert,
+        attempts: attempt,
+        source,
+    })?;
+    match xxh3_64(record) == file.xxh3[expert] {
+        true => Ok(()),
+        false => Err(StreamError::Checksum { file: file.source.name(), offset, layer, expert }),
+    }
+}
