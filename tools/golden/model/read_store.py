@@ -106,7 +106,7 @@ def dense_slices(manifest):
 
 
 def expert_parts(manifest, layer):
-    """(part, format, rows, cols, byte range in a record) of gate, up and down; and the record's whole length."""
+    """(part, format, rows, cols, byte range in a record) of gate, up and down; and the record's length."""
     config = manifest["config"]
     wide = (config["d_ff_expert"], config["d_model"])
     parts, end = [], 0
