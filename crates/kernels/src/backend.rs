@@ -7,6 +7,10 @@
 
 use quant::{Matrix, MatrixRef};
 
+/// Positions of a delta-net chunk: calls are cut at its absolute multiples, so that a prompt's result does not
+/// depend on how it was split.
+pub const DELTA_CHUNK: usize = 64;
+
 /// Rotary embedding of the leading dims of each head, pairs `(j, j + n_rot/2)`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Rope {
@@ -140,10 +144,10 @@ pub trait Backend: Send + Sync {
     /// The gated delta rule (spec 2.5 steps 3 to 7).
     ///
     /// `qkv` is the convolution's output `[n_token, q | k | v]`; q and k are l2-normed here. `b`, `a` are
-    /// `[n_token, n_head_v]` raw projections (`ba`); `decay_dt` are `decay` is `[n_head_v]` = `exp(A_log)` and `dt_bias`, `[n_head_v]`;
+    /// `[n_token, n_head_v]` raw projections (`ba`); `decay_dt` are `exp(A_log)` and `dt_bias`, both `[n_head_v]`;
     /// `state` `[n_head_v, head_dim_k, head_dim_v]`; `out` `[n_token, n_head_v · head_dim_v]`.
     ///
-    /// Tokens are cut at absolute multiples of [`crate::cpu::DELTA_CHUNK`] positions; a piece of one token takes
+    /// Tokens are cut at absolute multiples of [`DELTA_CHUNK`] positions; a piece of one token takes
     /// the recurrence, a longer piece the chunked form. So the result depends on where a call starts and ends
     /// inside a chunk (in the last bits), and on nothing else.
     fn delta_net(

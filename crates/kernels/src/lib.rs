@@ -7,6 +7,6 @@ mod backend;
 pub mod cpu;
 mod reference;
 
-pub use backend::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Rope};
+pub use backend::{AttentionShape, Backend, ConvShape, DELTA_CHUNK, DeltaShape, ExpertJob, Rope};
 pub use cpu::Cpu;
 pub use reference::Reference;

@@ -1,0 +1,43 @@
+//! Gated DeltaNet (spec 2.5).
+
+use kernels::{Backend, ConvShape, DeltaShape};
+
+use super::Pass;
+use crate::session::DeltaState;
+use crate::timing::{Lap, Phase};
+use crate::weights::DeltaNet;
+
+impl<B: Backend> Pass<'_, B> {
+    /// `y = out_proj(silu(z) ⊙ norm(delta_rule(conv(in_proj h))))`.
+    pub(super) fn delta_net(
+        &mut self,
+        layer: usize,
+        w: &DeltaNet<B>,
+        state: &mut DeltaState<B>,
+        lap: &mut Lap,
+    ) {
+        let (s, n) = (&mut *self.scratch, self.n_token);
+        let shape = self.config.linear.expect("checked when the store was opened");
+        self.backend.matmul(&w.qkv, &s.h, 0, n, &mut s.proj);
+        self.backend.matmul(&w.z, &s.h, 0, n, &mut s.z);
+        self.backend.matmul(&w.b, &s.h, 0, n, &mut s.k);
+        self.backend.matmul(&w.a, &s.h, 0, n, &mut s.v);
+        self.timing.add(layer, Phase::Projections, lap.take());
+
+        let conv = ConvShape { n_channel: shape.n_channel(), n_conv: shape.n_conv };
+        self.backend.conv_silu(conv, &w.conv, &s.proj, &mut state.conv, n, &mut s.conv);
+        let delta = DeltaShape {
+            n_head_k: shape.n_head_k,
+            n_head_v: shape.n_head_v,
+            head_dim_k: shape.head_dim_k,
+            head_dim_v: shape.head_dim_v,
+        };
+        let (ba, decay_dt) = ((&s.k, &s.v), (&w.decay, &w.dt_bias));
+        self.backend.delta_net(delta, &s.conv, ba, decay_dt, &mut state.s, self.pos, n, &mut s.mixed);
+        let eps = self.config.rms_norm_eps as f32;
+        self.backend.gated_rms_norm(&mut s.mixed, &s.z, &w.norm, eps, n * shape.n_head_v);
+        self.timing.add(layer, Phase::Mixing, lap.take());
+
+        self.backend.matmul(&w.out, &s.mixed, 0, n, &mut s.y);
+    }
+}

@@ -1,0 +1,93 @@
+//! The skeleton that all three architectures share (spec 2.1):
+//!
+//! ```text
+//! x = embed[ids]
+//! for each layer:
+//!     x += attention_or_delta_net(norm(x))
+//!     x += experts(norm(x))
+//! logits = head(norm(x))
+//! ```
+//!
+//! Qwen3.5-MoE and Qwen3-Next differ in how checkpoints lay out their weights, which is behind us here.
+//! Qwen3-MoE is the same skeleton with full attention everywhere, no output gate and no shared expert.
+
+mod attention;
+mod delta_net;
+mod moe;
+
+pub(crate) use moe::MoeScratch;
+
+use kernels::{Backend, Rope};
+use quant::Format;
+use store::ModelConfig;
+use stream::ExpertStream;
+
+use crate::ModelError;
+use crate::scratch::Scratch;
+use crate::session::{LayerState, Session};
+use crate::timing::{Lap, Phase, Timing};
+use crate::weights::{Mixer, Weights};
+
+/// Everything a batch passes through, lent by the engine for one call.
+pub(crate) struct Pass<'a, B: Backend> {
+    pub(crate) backend: &'a B,
+    pub(crate) config: &'a ModelConfig,
+    pub(crate) weights: &'a Weights<B>,
+    /// Formats of gate, up and down of each layer's experts.
+    pub(crate) formats: &'a [[Format; 3]],
+    pub(crate) n_expert_used: usize,
+    pub(crate) rope: &'a Rope,
+    pub(crate) stream: &'a mut ExpertStream,
+    pub(crate) scratch: &'a mut Scratch<B>,
+    pub(crate) moe: &'a mut MoeScratch,
+    pub(crate) timing: &'a mut Timing,
+    /// Position of the batch's first token.
+    pub(crate) pos: usize,
+    /// Tokens in the batch.
+    pub(crate) n_token: usize,
+}
+
+impl<B: Backend> Pass<'_, B> {
+    /// Runs a batch through all layers; `scratch.x` is the residual stream after the last one.
+    /// `trace` sees it after each layer.
+    pub(crate) fn run(
+        &mut self,
+        ids: &[u32],
+        session: &mut Session<B>,
+        trace: &mut dyn FnMut(usize, &B::Tensor),
+    ) -> Result<(), ModelError> {
+        let mut lap = Lap::start();
+        self.backend.embed(&self.weights.embed, ids, &mut self.scratch.x);
+        self.timing.embed += lap.take();
+        for (i, (layer, state)) in self.weights.layers.iter().zip(&mut session.layers).enumerate() {
+            self.norm(&layer.input_norm);
+            match (&layer.mixer, state) {
+                (Mixer::Attention(w), LayerState::Attention(cache)) => self.attention(i, w, cache, &mut lap),
+                (Mixer::DeltaNet(w), LayerState::DeltaNet(state)) => self.delta_net(i, w, state, &mut lap),
+                _ => unreachable!("a session is made from the engine's own configuration"),
+            }
+            self.backend.add(&mut self.scratch.x, &self.scratch.y, self.n_token * self.config.d_model);
+            self.timing.add(i, Phase::Output, lap.take());
+            self.norm(&layer.post_attention_norm);
+            self.experts(i, &layer.moe, &mut lap)?;
+            trace(i, &self.scratch.x);
+        }
+        self.timing.n_token += self.n_token;
+        self.timing.n_batch += 1;
+        Ok(())
+    }
+
+    /// Logits of the batch's tokens `first .. first + n_token` into the head of `scratch.logits`.
+    pub(crate) fn head(&mut self, first: usize, n_token: usize) {
+        let mut lap = Lap::start();
+        let head = self.weights.lm_head.as_ref().unwrap_or(&self.weights.embed);
+        self.backend.matmul(head, &self.scratch.h, first, n_token, &mut self.scratch.logits);
+        self.timing.head += lap.take();
+    }
+
+    /// `h = norm(x)`
+    pub(crate) fn norm(&mut self, weight: &B::Tensor) {
+        let eps = self.config.rms_norm_eps as f32;
+        self.backend.rms_norm(&self.scratch.x, weight, eps, self.n_token, &mut self.scratch.h);
+    }
+}

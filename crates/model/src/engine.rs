@@ -1,0 +1,288 @@
+//! A loaded model: dense weights, expert stream and activations, ready to run batches.
+
+use std::ops::ControlFlow;
+
+use kernels::{Backend, DELTA_CHUNK, Rope};
+use quant::Format;
+use store::{ModelConfig, Store};
+use stream::{ExpertStream, RecordFile, StreamError, StreamOptions, StreamStats};
+
+use crate::arch::{MoeScratch, Pass};
+use crate::scratch::{N_LOGITS, Scratch};
+use crate::timing::Timing;
+use crate::weights::Weights;
+use crate::{ModelError, Session};
+
+/// How to load a model.
+#[derive(Clone, Copy, Debug)]
+pub struct EngineOptions {
+    /// Expert slots and readers.
+    pub stream: StreamOptions,
+    /// Most tokens that go through a layer at a time; rounded up to a multiple of [`DELTA_CHUNK`].
+    pub n_batch: usize,
+    /// Experts a token uses, if not the model's own number: an approximation.
+    pub n_expert_used: Option<usize>,
+}
+
+/// Which logits a call wants.
+pub enum Logits<'a> {
+    /// Those after the last token, kept in the session.
+    Last,
+    /// Those after every token: told the position and `[n_vocab]`. The last ones are kept as well.
+    All(&'a mut dyn FnMut(usize, &[f32])),
+}
+
+/// A model that can run.
+pub struct Engine<B: Backend> {
+    backend: B,
+    config: ModelConfig,
+    fingerprint: u64,
+    weights: Weights<B>,
+    formats: Vec<[Format; 3]>,
+    n_expert_used: usize,
+    n_batch: usize,
+    rope: Rope,
+    stream: ExpertStream,
+    scratch: Scratch<B>,
+    moe: MoeScratch,
+    timing: Timing,
+    trace: Option<Trace<B>>,
+}
+
+/// Sees the residual stream after each layer of each batch.
+type Trace<B> = Box<dyn FnMut(&B, usize, &<B as Backend>::Tensor) + Send>;
+
+impl<B: Backend> Engine<B> {
+    /// Reads the dense weights and opens the experts. `progress` gets the bytes of dense weights read so far.
+    ///
+    /// # Errors
+    /// A file cannot be read or is damaged, slots cannot be allocated, or the number of experts is out of range.
+    pub fn load(
+        store: &Store,
+        backend: B,
+        options: EngineOptions,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, ModelError> {
+        let files = record_files(store, options.stream)?;
+        Self::load_from(store, backend, options, files, progress)
+    }
+
+    /// As [`Self::load`], with the experts' files opened by the caller.
+    pub(crate) fn load_from(
+        store: &Store,
+        backend: B,
+        options: EngineOptions,
+        files: Vec<RecordFile>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, ModelError> {
+        let config = store.config().clone();
+        let n_expert_used = options.n_expert_used.unwrap_or(config.n_expert_used);
+        if n_expert_used == 0 || n_expert_used > config.n_expert {
+            return Err(ModelError::ExpertCount { asked: n_expert_used, n_expert: config.n_expert });
+        }
+        let n_batch = options.n_batch.max(1).next_multiple_of(DELTA_CHUNK);
+        let stream = ExpertStream::new(files, options.stream)?;
+        let dense = store.load_dense(progress)?;
+        let weights = Weights::bind(&backend, &config, &dense);
+        Ok(Self {
+            scratch: Scratch::new(&backend, &config, n_batch, n_expert_used),
+            timing: Timing::new(config.n_layer()),
+            rope: rope(&config),
+            formats: store.manifest().experts.iter().map(|e| e.formats).collect(),
+            fingerprint: store.fingerprint(),
+            moe: MoeScratch::default(),
+            trace: None,
+            backend,
+            config,
+            weights,
+            n_expert_used,
+            n_batch,
+            stream,
+        })
+    }
+
+    /// An empty timeline of up to `n_ctx` tokens.
+    pub fn session(&self, n_ctx: usize) -> Session<B> {
+        Session::new(&self.backend, &self.config, n_ctx)
+    }
+
+    /// Feeds tokens. Afterwards the session's logits are those after the last token.
+    ///
+    /// Batches end at absolute multiples of [`DELTA_CHUNK`] positions whatever `n_batch` is, so the result depends
+    /// neither on it nor on memory. `progress` is told the tokens done after each batch; when it breaks with
+    /// tokens left, the session stands at the last finished batch.
+    ///
+    /// # Errors
+    /// Too many tokens, an id out of range (nothing was fed), [`ModelError::Interrupted`], or an expert that
+    /// cannot be read or a router that overflows (the session is poisoned).
+    pub fn forward(
+        &mut self,
+        session: &mut Session<B>,
+        ids: &[u32],
+        mut logits: Logits<'_>,
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), ModelError> {
+        self.check(session, ids)?;
+        let mut done = 0;
+        while done < ids.len() {
+            let n_token = self.batch_len(session.pos(), ids.len() - done);
+            let batch = &ids[done..done + n_token];
+            done += n_token;
+            self.batch(session, batch, done == ids.len(), &mut logits).inspect_err(|error| {
+                session.poison = Some(error.to_string());
+            })?;
+            if progress(done).is_break() && done < ids.len() {
+                return Err(ModelError::Interrupted);
+            }
+        }
+        Ok(())
+    }
+
+    /// Shapes.
+    pub fn config(&self) -> &ModelConfig {
+        &self.config
+    }
+
+    /// Experts a token uses.
+    pub fn n_expert_used(&self) -> usize {
+        self.n_expert_used
+    }
+
+    /// Names the weights: saved sessions carry it.
+    pub fn fingerprint(&self) -> u64 {
+        self.fingerprint
+    }
+
+    /// Where the arithmetic happens.
+    pub fn backend(&self) -> &B {
+        &self.backend
+    }
+
+    /// Hits, misses and bytes read since the model was loaded.
+    pub fn stream_stats(&self) -> StreamStats {
+        self.stream.stats()
+    }
+
+    /// Takes the times collected since the last call.
+    pub fn take_timing(&mut self) -> Timing {
+        std::mem::replace(&mut self.timing, Timing::new(self.config.n_layer()))
+    }
+
+    /// Shows the residual stream after each layer of each batch to `trace`: for debugging and for tests.
+    pub fn set_trace(&mut self, trace: impl FnMut(&B, usize, &B::Tensor) + Send + 'static) {
+        self.trace = Some(Box::new(trace));
+    }
+
+    /// Refuses before anything is changed.
+    fn check(&self, session: &Session<B>, ids: &[u32]) -> Result<(), ModelError> {
+        session.check_usable()?;
+        if ids.len() > session.n_ctx - session.pos() {
+            return Err(ModelError::ContextFull {
+                n_token: ids.len(),
+                pos: session.pos(),
+                n_ctx: session.n_ctx,
+            });
+        }
+        let n_vocab = self.config.n_vocab;
+        match ids.iter().find(|&&id| id as usize >= n_vocab) {
+            Some(&id) => Err(ModelError::TokenRange { id, n_vocab }),
+            None => Ok(()),
+        }
+    }
+
+    /// How many of `n_left` tokens at `pos` go into the next batch: up to the last chunk border within reach.
+    fn batch_len(&self, pos: usize, n_left: usize) -> usize {
+        let border = (pos / DELTA_CHUNK) * DELTA_CHUNK + self.n_batch;
+        n_left.min(border - pos)
+    }
+
+    fn batch(
+        &mut self,
+        session: &mut Session<B>,
+        ids: &[u32],
+        is_last: bool,
+        logits: &mut Logits<'_>,
+    ) -> Result<(), ModelError> {
+        let (pos, n_token, n_vocab) = (session.pos(), ids.len(), self.config.n_vocab);
+        let mut trace = self.trace.take();
+        let mut pass = Pass {
+            backend: &self.backend,
+            config: &self.config,
+            weights: &self.weights,
+            formats: &self.formats,
+            n_expert_used: self.n_expert_used,
+            rope: &self.rope,
+            stream: &mut self.stream,
+            scratch: &mut self.scratch,
+            moe: &mut self.moe,
+            timing: &mut self.timing,
+            pos,
+            n_token,
+        };
+        let backend = pass.backend;
+        let ran = pass.run(ids, session, &mut |layer, x| {
+            if let Some(trace) = &mut trace {
+                trace(backend, layer, x);
+            }
+        });
+        self.trace = trace;
+        ran?;
+        session.ids.extend_from_slice(ids);
+        let first = match logits {
+            Logits::All(_) => 0,
+            Logits::Last if is_last => n_token - 1,
+            Logits::Last => return Ok(()),
+        };
+        pass.norm(&pass.weights.final_norm);
+        for start in (first..n_token).step_by(N_LOGITS) {
+            let n = N_LOGITS.min(n_token - start);
+            pass.head(start, n);
+            for row in 0..n {
+                backend.read(&pass.scratch.logits, row * n_vocab, &mut session.logits);
+                if let Logits::All(sink) = logits {
+                    sink(pos + start + row, &session.logits);
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Opens the files that hold the experts.
+pub(crate) fn record_files(store: &Store, options: StreamOptions) -> Result<Vec<RecordFile>, ModelError> {
+    let config = store.config();
+    let layer = |(i, experts): (usize, &store::ExpertLayer)| {
+        let blob = store.expert_blob(i);
+        let source = stream::Reader::open(&blob, ExpertStream::backing(options.mode))
+            .map_err(|source| StreamError::Open { file: blob.path().display().to_string(), source })?;
+        Ok(RecordFile {
+            source,
+            stride_bytes: store::ExpertLayer::stride_bytes(&experts.formats, config),
+            xxh3: experts.xxh3.iter().map(|hex| checksum(hex)).collect(),
+        })
+    };
+    store.manifest().experts.iter().enumerate().map(layer).collect()
+}
+
+/// A checksum as the manifest writes it.
+fn checksum(hex: &str) -> u64 {
+    u64::from_str_radix(hex, 16).expect("checked when the store was opened")
+}
+
+/// Rotary frequencies, with YaRN where the configuration asks for it (spec 2.3).
+fn rope(config: &ModelConfig) -> Rope {
+    let (n_rot, theta) = (config.n_rot as f64, config.rope_theta);
+    let inv_freq = (0..config.n_rot / 2).map(|j| theta.powf(-2.0 * j as f64 / n_rot));
+    let Some(yarn) = &config.rope_scaling else {
+        return Rope { inv_freq: inv_freq.collect(), scale: 1.0 };
+    };
+    let n_ctx = yarn.n_ctx_original as f64;
+    let turn = |beta: f64| n_rot * (n_ctx / (2.0 * std::f64::consts::PI * beta)).ln() / (2.0 * theta.ln());
+    let low = turn(32.0).floor().max(0.0);
+    let high = turn(1.0).ceil().min(n_rot - 1.0);
+    let stretched = inv_freq.enumerate().map(|(j, inv)| {
+        let ramp = ((j as f64 - low) / (high - low).max(1e-3)).clamp(0.0, 1.0);
+        inv * (1.0 - ramp) + inv / yarn.factor * ramp
+    });
+    Rope { inv_freq: stretched.collect(), scale: (0.1 * yarn.factor.ln() + 1.0) as f32 }
+}

@@ -1,0 +1,66 @@
+//! What can go wrong between ids and logits.
+
+use store::StoreError;
+use stream::StreamError;
+
+/// A forward pass, or the loading of a model, that failed.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ModelError {
+    /// The weights cannot be read.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// An expert cannot be read. The session is poisoned.
+    #[error(transparent)]
+    Stream(#[from] StreamError),
+    /// An earlier error left this session's state undefined.
+    #[error("this session failed earlier ({why}) and cannot go on; start a new one")]
+    Poisoned {
+        /// The earlier error.
+        why: String,
+    },
+    /// The caller asked to stop. The session stands at the last finished chunk.
+    #[error("interrupted")]
+    Interrupted,
+    /// The tokens do not fit the context.
+    #[error("{n_token} more tokens do not fit: {pos} of {n_ctx} context positions are used")]
+    ContextFull {
+        /// Tokens to be added.
+        n_token: usize,
+        /// Tokens there are.
+        pos: usize,
+        /// The context.
+        n_ctx: usize,
+    },
+    /// A token id outside the vocabulary.
+    #[error("token id {id} is outside the vocabulary of {n_vocab}")]
+    TokenRange {
+        /// The id.
+        id: u32,
+        /// Rows of the embedding.
+        n_vocab: usize,
+    },
+    /// A number that is not one: the weights are damaged or overflow.
+    #[error("layer {layer}: the router's output is not finite (damaged weights, or an overflow)")]
+    NonFinite {
+        /// The layer.
+        layer: usize,
+    },
+    /// More or fewer experts than the model has.
+    #[error("{asked} experts a token asked for, the model has {n_expert}")]
+    ExpertCount {
+        /// `--experts`.
+        asked: usize,
+        /// Experts a layer.
+        n_expert: usize,
+    },
+    /// A snapshot or saved session of another history, model or shape.
+    #[error("this saved state does not belong here: {why}")]
+    Snapshot {
+        /// What differs.
+        why: String,
+    },
+    /// A saved session that cannot be read or written.
+    #[error("saved session: {0}")]
+    Io(#[from] std::io::Error),
+}

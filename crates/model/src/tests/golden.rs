@@ -1,0 +1,132 @@
+//! Logits, block outputs and states against the float64 reference.
+
+use std::sync::{Arc, Mutex};
+
+use convert::Bits;
+use kernels::{Backend, Reference};
+
+use super::rig::*;
+use crate::Engine;
+use crate::session::LayerState;
+
+/// Bound on a logit's error: f32 arithmetic over 4 and over 8 layers (spec 7).
+const BOUND_4: f64 = 1e-4;
+const BOUND_8: f64 = 5e-4;
+
+/// Every way of cutting 150 tokens into calls that must give the same logits.
+const CALLS: [&[usize]; 8] = [&[150], &[1], &[70, 33, 1], &[7], &[64], &[63, 1, 86], &[65, 20], &[128, 1]];
+
+fn check(checkpoint: &str, bound: f64) {
+    let packed = pack(checkpoint, Bits::Source);
+    let golden = golden(checkpoint, "golden.json");
+    let mut engine = Setup::plain().engine(&packed.store);
+    for calls in CALLS {
+        let diff = max_diff(&logits_in_calls(&mut engine, &golden.ids, calls), &golden.logits);
+        assert!(diff <= bound, "{checkpoint} in calls of {calls:?}: off by {diff:.2e}");
+    }
+}
+
+#[test]
+fn qwen3_5_moe_logits() {
+    // Would break: any formula of the forward pass, prefill, steps, or continuation from a filled state.
+    check("qwen3_5_moe", BOUND_4);
+}
+
+#[test]
+fn qwen3_5_moe_logits_of_eight_layers() {
+    // Would break: errors that grow with depth, a second full-attention layer.
+    check("qwen3_5_moe_8l", BOUND_8);
+}
+
+#[test]
+fn qwen3_next_logits() {
+    // Would break: the regrouping of fused projections, per-expert tensors.
+    check("qwen3_next", BOUND_4);
+}
+
+#[test]
+fn qwen3_moe_logits() {
+    // Would break: attention without a gate, rotary over the whole head, plain norms, no shared expert.
+    check("qwen3_moe", BOUND_4);
+}
+
+#[test]
+fn random_splits_agree() {
+    // Would break: a state that is right only at the borders that other tests use.
+    let packed = pack("qwen3_5_moe", Bits::Source);
+    let golden = golden("qwen3_5_moe", "golden.json");
+    let mut engine = Setup { n_slot: 3, ..Setup::plain() }.engine(&packed.store);
+    let mut seed = 0x5eed_0001_u64;
+    for _ in 0..10 {
+        let start = seed;
+        let calls: Vec<usize> = (0..150)
+            .map(|_| {
+                seed = seed.wrapping_mul(6364136223846793005).wrapping_add(1442695040888963407);
+                1 + (seed >> 33) as usize % 40
+            })
+            .collect();
+        let diff = max_diff(&logits_in_calls(&mut engine, &golden.ids, &calls), &golden.logits);
+        assert!(diff <= BOUND_4, "seed {start:#x}: off by {diff:.2e}");
+    }
+}
+
+#[test]
+fn the_scalar_reference_agrees() {
+    // Would break: a mistake that the reference backend and the fast one share would still show here, and one that
+    // only the fast one has shows in the tests above.
+    let packed = pack("qwen3_5_moe", Bits::Source);
+    let golden = golden("qwen3_5_moe", "golden.json");
+    let mut engine = Engine::load(&packed.store, Reference, Setup::plain().options(), &mut |_| {}).unwrap();
+    for calls in [&[150][..], &[70, 33, 1]] {
+        let diff = max_diff(&logits_in_calls(&mut engine, &golden.ids, calls), &golden.logits);
+        assert!(diff <= BOUND_4, "in calls of {calls:?}: off by {diff:.2e}");
+    }
+}
+
+#[test]
+fn packed_bits_agree_with_the_reference_on_dequantised_weights() {
+    // Would break: a kernel that decodes codes, scales or biases wrongly.
+    for bits in [8, 4, 2] {
+        let packed = pack("qwen3_5_moe_quantable", Bits::N(bits));
+        let golden = golden("qwen3_5_moe_quantable", &format!("golden_{bits}bit.json"));
+        let mut engine = Setup::plain().engine(&packed.store);
+        for calls in [&[150][..], &[70, 33, 1]] {
+            let diff = max_diff(&logits_in_calls(&mut engine, &golden.ids, calls), &golden.logits);
+            assert!(diff <= BOUND_4, "{bits} bits in calls of {calls:?}: off by {diff:.2e}");
+        }
+    }
+}
+
+#[test]
+fn block_outputs_and_final_states() {
+    // Would break: two errors that cancel in the logits; a state that is stored after the SiLU or transposed.
+    let packed = pack("qwen3_5_moe", Bits::Source);
+    let golden = golden("qwen3_5_moe", "golden.json");
+    let mut engine = Setup::plain().engine(&packed.store);
+    let d_model = engine.config().d_model;
+    let seen = Arc::new(Mutex::new(Vec::new()));
+    let (sink, positions) = (seen.clone(), golden.block_out_positions.clone());
+    engine.set_trace(move |backend, layer, x| {
+        for &pos in &positions {
+            let mut row = vec![0.0; d_model];
+            backend.read(x, pos * d_model, &mut row);
+            sink.lock().unwrap().push((layer, row));
+        }
+    });
+    let mut session = engine.session(N_CTX);
+    logits_of(&mut engine, &mut session, &golden.ids).unwrap();
+    let seen: Vec<Vec<f32>> = seen.lock().unwrap().drain(..).map(|(_, row)| row).collect();
+    let expected: Vec<Vec<f64>> = golden.block_out.concat();
+    let diff = max_diff(&seen, &expected);
+    assert!(diff <= BOUND_4, "block outputs are off by {diff:.2e}");
+
+    let LayerState::DeltaNet(state) = &session.layers[0] else { panic!("layer 0 is a delta-net") };
+    let check = |tensor, expected: Vec<f64>, what| {
+        let mut got = vec![0.0; expected.len()];
+        engine.backend().read(tensor, 0, &mut got);
+        let diff = max_diff(&[got], &[expected]);
+        assert!(diff <= 2e-5, "{what} is off by {diff:.2e}");
+    };
+    check(&state.s, golden.layer0_s.concat().concat(), "S");
+    check(&state.conv, golden.layer0_conv.concat(), "conv");
+}

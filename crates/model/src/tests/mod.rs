@@ -1,0 +1,7 @@
+//! Tests of the forward pass against the float64 reference and against itself.
+
+mod faults;
+mod golden;
+mod identity;
+mod rig;
+mod sessions;

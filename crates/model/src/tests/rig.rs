@@ -1,0 +1,141 @@
+//! Packing the committed checkpoints, loading them in every way, and comparing logits.
+
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use convert::{Bits, Checkpoint, PackOptions};
+use kernels::{Backend, Cpu};
+use serde::Deserialize;
+use store::Store;
+use stream::{CacheMode, RecordFile, StreamOptions};
+
+use crate::engine::record_files;
+use crate::{Engine, EngineOptions, Logits, ModelError, Session};
+
+/// Longest context any test needs.
+pub(super) const N_CTX: usize = 256;
+
+/// `tests/golden`.
+fn golden_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/golden")
+}
+
+/// What the float64 reference says of a checkpoint (tests/golden/README.md).
+#[derive(Deserialize)]
+pub(super) struct Golden {
+    pub(super) ids: Vec<u32>,
+    /// `[n_token][n_vocab]`
+    pub(super) logits: Vec<Vec<f64>>,
+    #[serde(default)]
+    pub(super) block_out_positions: Vec<usize>,
+    /// `[n_layer][position][d_model]`
+    #[serde(default)]
+    pub(super) block_out: Vec<Vec<Vec<f64>>>,
+    /// `[n_head_v][head_dim_k][head_dim_v]`
+    #[serde(rename = "layer0_S_final", default)]
+    pub(super) layer0_s: Vec<Vec<Vec<f64>>>,
+    /// `[n_conv - 1][n_channel]`
+    #[serde(rename = "layer0_conv_final", default)]
+    pub(super) layer0_conv: Vec<Vec<f64>>,
+}
+
+/// Reads `tests/golden/<checkpoint>/<file>`.
+pub(super) fn golden(checkpoint: &str, file: &str) -> Golden {
+    let path = golden_dir().join(checkpoint).join(file);
+    let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+    serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))
+}
+
+/// A packed checkpoint in a temporary folder.
+pub(super) struct Packed {
+    _dir: tempfile::TempDir,
+    pub(super) store: Store,
+}
+
+/// Packs `tests/golden/<checkpoint>` at the given bits, everything else at its default.
+pub(super) fn pack(checkpoint: &str, bits: Bits) -> Packed {
+    let dir = tempfile::tempdir().unwrap();
+    let out = dir.path().join("store");
+    let source = Checkpoint::open(&golden_dir().join(checkpoint)).unwrap();
+    let options = PackOptions { bits, ..PackOptions::default() };
+    convert::pack(&source, &out, &options, &mut |_| {}).unwrap();
+    Packed { store: Store::open(&out).unwrap(), _dir: dir }
+}
+
+/// How to run a model.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setup {
+    pub(super) mode: CacheMode,
+    pub(super) n_slot: usize,
+    pub(super) n_reader: usize,
+    pub(super) n_thread: usize,
+    pub(super) n_batch: usize,
+}
+
+impl Setup {
+    /// Everything resident, two threads, one batch.
+    pub(super) fn plain() -> Self {
+        Self { mode: CacheMode::Slots, n_slot: 1000, n_reader: 2, n_thread: 2, n_batch: 256 }
+    }
+
+    pub(super) fn options(&self) -> EngineOptions {
+        let stream = StreamOptions { mode: self.mode, n_slot: self.n_slot, n_reader: self.n_reader };
+        EngineOptions { stream, n_batch: self.n_batch, n_expert_used: None }
+    }
+
+    /// Loads `store` on the CPU backend.
+    pub(super) fn engine(&self, store: &Store) -> Engine<Cpu> {
+        Engine::load(store, Cpu::new(self.n_thread), self.options(), &mut |_| {}).unwrap()
+    }
+
+    /// Loads `store` with every expert file wrapped.
+    pub(super) fn engine_with(&self, store: &Store, wrap: impl Fn(RecordFile) -> RecordFile) -> Engine<Cpu> {
+        let options = self.options();
+        let files = record_files(store, options.stream).unwrap().into_iter().map(wrap).collect();
+        Engine::load_from(store, Cpu::new(self.n_thread), options, files, &mut |_| {}).unwrap()
+    }
+}
+
+/// Feeds `ids` and returns the logits after every one, `[n_token][n_vocab]`.
+pub(super) fn logits_of<B: Backend>(
+    engine: &mut Engine<B>,
+    session: &mut Session<B>,
+    ids: &[u32],
+) -> Result<Vec<Vec<f32>>, ModelError> {
+    let mut all = Vec::new();
+    let mut sink = |_, row: &[f32]| all.push(row.to_vec());
+    engine.forward(session, ids, Logits::All(&mut sink), &mut |_| ControlFlow::Continue(()))?;
+    Ok(all)
+}
+
+/// Feeds `ids` in calls of the given lengths (the last one repeats) and returns the logits after every token.
+pub(super) fn logits_in_calls<B: Backend>(
+    engine: &mut Engine<B>,
+    ids: &[u32],
+    calls: &[usize],
+) -> Vec<Vec<f32>> {
+    let mut session = engine.session(N_CTX);
+    let (mut all, mut at) = (Vec::new(), 0);
+    for i in 0.. {
+        if at == ids.len() {
+            break;
+        }
+        let n = calls[i.min(calls.len() - 1)].min(ids.len() - at);
+        all.extend(logits_of(engine, &mut session, &ids[at..at + n]).unwrap());
+        at += n;
+    }
+    all
+}
+
+/// Largest difference between two tables.
+pub(super) fn max_diff(got: &[Vec<f32>], expected: &[Vec<f64>]) -> f64 {
+    assert_eq!(got.len(), expected.len());
+    let rows = got.iter().zip(expected);
+    rows.flat_map(|(g, e)| g.iter().zip(e).map(|(g, e)| (f64::from(*g) - e).abs())).fold(0.0, f64::max)
+}
+
+/// The same bits?
+pub(super) fn assert_same_bits(got: &[Vec<f32>], expected: &[Vec<f32>], what: &str) {
+    let bits = |t: &[Vec<f32>]| t.iter().flatten().map(|v| v.to_bits()).collect::<Vec<_>>();
+    assert!(bits(got) == bits(expected), "{what}: logits differ in bits");
+}

@@ -1,0 +1,100 @@
+//! Where the time of a forward pass goes, by layer and phase.
+
+use std::time::{Duration, Instant};
+
+/// The parts of a layer, in the order they run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Norm and input projections of attention or delta-net.
+    Projections,
+    /// Convolution and delta rule, or rotary and attention.
+    Mixing,
+    /// Output projection and residual.
+    Output,
+    /// Norm, router product and choice of experts.
+    Router,
+    /// The shared expert, computed while reads are under way.
+    Shared,
+    /// Waiting for expert reads.
+    ReadWait,
+    /// Routed experts and their sum.
+    Experts,
+}
+
+impl Phase {
+    /// All phases, in order.
+    pub const ALL: [Phase; 7] = [
+        Phase::Projections,
+        Phase::Mixing,
+        Phase::Output,
+        Phase::Router,
+        Phase::Shared,
+        Phase::ReadWait,
+        Phase::Experts,
+    ];
+
+    /// A column title.
+    pub fn name(self) -> &'static str {
+        match self {
+            Phase::Projections => "projections",
+            Phase::Mixing => "mixing",
+            Phase::Output => "output",
+            Phase::Router => "router",
+            Phase::Shared => "shared",
+            Phase::ReadWait => "read wait",
+            Phase::Experts => "experts",
+        }
+    }
+}
+
+/// Time by layer and phase since it was last taken.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Timing {
+    /// `[n_layer][phase]`
+    pub layers: Vec<[Duration; Phase::ALL.len()]>,
+    /// Embedding rows.
+    pub embed: Duration,
+    /// Final norm and head.
+    pub head: Duration,
+    /// Tokens that went through.
+    pub n_token: usize,
+    /// Batches that they went in.
+    pub n_batch: usize,
+}
+
+impl Timing {
+    pub(crate) fn new(n_layer: usize) -> Self {
+        Self { layers: vec![Default::default(); n_layer], ..Self::default() }
+    }
+
+    pub(crate) fn add(&mut self, layer: usize, phase: Phase, time: Duration) {
+        self.layers[layer][phase as usize] += time;
+    }
+
+    /// Sum over layers.
+    pub fn phase(&self, phase: Phase) -> Duration {
+        self.layers.iter().map(|l| l[phase as usize]).sum()
+    }
+
+    /// Everything.
+    pub fn total(&self) -> Duration {
+        self.embed + self.head + Phase::ALL.iter().map(|&p| self.phase(p)).sum::<Duration>()
+    }
+}
+
+/// A stopwatch that is read at the end of each phase.
+pub(crate) struct Lap(Instant);
+
+impl Lap {
+    pub(crate) fn start() -> Self {
+        Self(Instant::now())
+    }
+
+    /// Time since the start or the last call.
+    pub(crate) fn take(&mut self) -> Duration {
+        let now = Instant::now();
+        let time = now - self.0;
+        self.0 = now;
+        time
+    }
+}
