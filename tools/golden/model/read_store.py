@@ -45,8 +45,7 @@ LAYER_NAMES = {
     "shared_down": "mlp.shared_expert.down_proj.weight",
     "shared_expert_gate": "mlp.shared_expert_gate.weight",
 }
-NORMS = {role for role in MODEL_NAMES | LAYER_NAMES if role.endswith("norm")}
-VECTORS = NORMS | {"linear_a_log", "linear_dt_bias"}
+VECTORS = ("norm.weight", "A_log", "dt_bias")  # ends of the names of one-dimensional weights
 
 
 def aligned(n, alignment):
@@ -73,22 +72,32 @@ def planes(name, rows, cols):
     return slices, aligned(biases + group_bytes, PLANE_ALIGN)
 
 
-def decode(name, rows, cols, data):
-    """A matrix [rows, cols] from its bytes: in float64 if affine, else float32."""
-    (codes, scales, biases), _ = planes(name, rows, cols)
-    if name in FLOATS:
-        values = np.frombuffer(data[codes], FLOATS[name])
-        values = bf16_values(values) if name == "bf16" else values.astype(np.float32)
-        return values.reshape(rows, cols)
+def decode_floats(name, rows, cols, data):
+    """A matrix [rows, cols] stored as plain floats, float32."""
+    (codes, _, _), _ = planes(name, rows, cols)
+    values = np.frombuffer(data[codes], FLOATS[name]).reshape(rows, cols)
+    return bf16_values(values) if name == "bf16" else values.astype(np.float32)
+
+
+def affine_parts(name, rows, cols, data):
+    """q [rows, n_group, group] and the float32 scales and biases [rows, n_group, 1] of an affine matrix.
+
+    Codes are a little-endian bit stream along the row.
+    """
     bits, group = affine_format(name)
-    stream = np.unpackbits(np.frombuffer(data[codes], np.uint8), bitorder="little")
-    digits = stream.reshape(rows, cols // group, group, bits)
+    codes, scales, biases = (np.frombuffer(data[plane], np.uint8) for plane in planes(name, rows, cols)[0])
+    digits = np.unpackbits(codes, bitorder="little").reshape(rows, -1, group, bits)
     q = digits @ (1 << np.arange(bits))
-    scale, bias = (
-        bf16_values(np.frombuffer(data[plane], np.uint16)).astype(np.float64).reshape(rows, cols // group, 1)
-        for plane in (scales, biases)
-    )
-    return (scale * q + bias).reshape(rows, cols)
+    scale, bias = (bf16_values(plane.view(np.uint16)).reshape(rows, -1, 1) for plane in (scales, biases))
+    return q, scale, bias
+
+
+def decode(name, rows, cols, data):
+    """A matrix [rows, cols] from its bytes, float32: affine is scale · q + bias, rounded once."""
+    if name in FLOATS:
+        return decode_floats(name, rows, cols, data)
+    q, scale, bias = affine_parts(name, rows, cols, data)
+    return (scale.astype(np.float64) * q + bias).astype(np.float32).reshape(rows, cols)
 
 
 def read_manifest(folder):
@@ -135,26 +144,32 @@ def config_from_manifest(config):
     return Config(**same, norm_is_offset=False)
 
 
-def open_store(folder):
-    """(Config, weights) of a store, for Model."""
-    manifest = read_manifest(folder)
+def matrices(folder, manifest):
+    """(weight name, format, rows, cols, bytes) of everything that a store holds; vectors are [1, n]."""
     dense = (Path(folder) / "dense.bin").read_bytes()
-    weights = {}
     for tensor, place in dense_slices(manifest):
         role, layer = tensor["role"], tensor["layer"]
-        values = decode(tensor["format"], tensor["rows"], tensor["cols"], dense[place])
-        if role in VECTORS:
-            values = values.reshape(-1)
-        elif role == "linear_conv":
-            values = values[:, None, :]
         name = MODEL_NAMES[role] if layer is None else f"model.layers.{layer}.{LAYER_NAMES[role]}"
-        weights[name] = values
+        yield name, tensor["format"], tensor["rows"], tensor["cols"], dense[place]
     for layer in range(len(manifest["experts"])):
         parts, _ = expert_parts(manifest, layer)
         for expert, record in enumerate(layer_records(folder, manifest, layer)):
-            for part, name, rows, cols, place in parts:
-                weight = f"model.layers.{layer}.mlp.experts.{expert}.{part}_proj.weight"
-                weights[weight] = decode(name, rows, cols, record[place])
+            for part, encoding, rows, cols, place in parts:
+                name = f"model.layers.{layer}.mlp.experts.{expert}.{part}_proj.weight"
+                yield name, encoding, rows, cols, record[place]
+
+
+def open_store(folder):
+    """(Config, weights) of a store, for Model."""
+    manifest = read_manifest(folder)
+    weights = {}
+    for name, encoding, rows, cols, data in matrices(folder, manifest):
+        weight = decode(encoding, rows, cols, data)
+        if name.endswith("conv1d.weight"):
+            weight = weight[:, None, :]
+        elif name.endswith(VECTORS):
+            weight = weight[0]
+        weights[name] = weight
     return config_from_manifest(manifest["config"]), weights
 
 
