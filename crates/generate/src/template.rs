@@ -1,0 +1,300 @@
+//! The checkpoint's chat template: a conversation to a prompt.
+//!
+//! Jinja as Hugging Face runs it (trimmed blocks, loop controls, Python's string methods and number formats). The
+//! template decides the structure; the text of messages and tools is data and never becomes a control token (`guard`).
+//! A hostile template cannot hang, overflow the stack or read anything but the conversation.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use minijinja::syntax::SyntaxConfig;
+use minijinja::value::Serde;
+use minijinja::{AutoEscape, Environment, ErrorKind};
+use serde_json::{Map, Value, json};
+
+use crate::error::GenerateError;
+use crate::guard::{LEVELS, Literals, guard_value, sentinel};
+use crate::message::Message;
+use crate::python;
+use crate::tokenizer::Tokenizer;
+
+/// Rendering budget (one unit an instruction or 64 bytes of data): enough for any template on a short conversation.
+const FUEL_BASE: u64 = 1_000_000;
+/// And for each byte of conversation: real templates use less than 10.
+const FUEL_PER_BYTE: u64 = 100;
+/// Published templates have 4 to 20 KB.
+const SOURCE_BYTES_MAX: usize = 1 << 20;
+/// Levels of macro calls and nesting (the engine's own limit is 500, which does not fit small thread stacks).
+const RECURSION_MAX: usize = 100;
+
+const DEFAULT: &str = "default";
+const TOOL_USE: &str = "tool_use";
+
+/// A compiled chat template.
+pub struct ChatTemplate {
+    env: Environment<'static>,
+    /// `bos_token` and its like, which some templates print.
+    special_tokens: Map<String, Value>,
+}
+
+/// How a conversation is rendered.
+#[derive(Clone, Debug)]
+pub struct RenderOptions {
+    /// End with the opening of the assistant's turn.
+    pub add_generation_prompt: bool,
+    /// Thinking on or off, for models that have the choice (`enable_thinking`); `None` leaves it to the template.
+    pub thinking: Option<bool>,
+    /// More variables for the template, such as `preserve_thinking`.
+    pub extra: Map<String, Value>,
+}
+
+impl Default for RenderOptions {
+    fn default() -> Self {
+        Self { add_generation_prompt: true, thinking: None, extra: Map::new() }
+    }
+}
+
+/// A rendered conversation.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Prompt {
+    /// The text, as the template alone renders it.
+    pub text: String,
+    /// Its tokens, in which quoted control tokens are plain text.
+    pub ids: Vec<u32>,
+    /// The prompt ends inside an opened `<think>`.
+    pub thinking_open: bool,
+    /// Oddities of the conversation that were smoothed over, one line each.
+    pub warnings: Vec<String>,
+}
+
+/// The template's own `raise_exception`, told apart from failures of the engine.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+struct Refused(String);
+
+impl ChatTemplate {
+    /// From the bytes of chat_template.jinja if there is one, else from `chat_template` in tokenizer_config.json: a
+    /// string, or a list of named templates of which `tool_use` is taken when there are tools.
+    pub fn from_sources(
+        jinja: Option<&[u8]>,
+        tokenizer_config: Option<&[u8]>,
+    ) -> Result<Self, GenerateError> {
+        let file = "tokenizer_config.json";
+        let config: Value = match tokenizer_config {
+            Some(bytes) => {
+                serde_json::from_slice(bytes).map_err(|e| GenerateError::Json { file, why: e.to_string() })?
+            }
+            None => Value::Null,
+        };
+        let sources = match jinja {
+            Some(bytes) => {
+                let source = std::str::from_utf8(bytes).map_err(|e| syntax(format!("not UTF-8: {e}")))?;
+                vec![(DEFAULT.to_owned(), source.to_owned())]
+            }
+            None => named_sources(config.get("chat_template"))?,
+        };
+        let mut env = environment();
+        for (name, source) in sources {
+            if source.len() > SOURCE_BYTES_MAX {
+                return Err(syntax(format!("{} bytes, at most {SOURCE_BYTES_MAX}", source.len())));
+            }
+            env.add_template_owned(name, source).map_err(|e| syntax(e.to_string()))?;
+        }
+        let mut special_tokens = Map::new();
+        for key in ["bos_token", "eos_token", "pad_token", "unk_token"] {
+            let token = config.get(key).and_then(|token| token.as_str().or(token.get("content")?.as_str()));
+            if let Some(token) = token {
+                special_tokens.insert(key.into(), token.into());
+            }
+        }
+        Ok(Self { env, special_tokens })
+    }
+
+    /// Renders a conversation and tokenises it. `tools`: the tool objects of the OpenAI API, key order kept.
+    pub fn prompt(
+        &self,
+        tokenizer: &Tokenizer,
+        messages: &[Message],
+        tools: &[Value],
+        options: &RenderOptions,
+    ) -> Result<Prompt, GenerateError> {
+        let mut warnings = Vec::new();
+        let input = Input::new(messages, tools, options, &mut warnings)?;
+        let text = self.render_input(&input, options)?;
+        let ids = self.guarded_ids(tokenizer, &input, options, &text)?;
+        let thinking_open = options.add_generation_prompt && text.trim_end().ends_with("<think>");
+        Ok(Prompt { text, ids, thinking_open, warnings })
+    }
+
+    /// Renders a conversation to text only.
+    pub fn render(
+        &self,
+        messages: &[Message],
+        tools: &[Value],
+        options: &RenderOptions,
+    ) -> Result<String, GenerateError> {
+        self.render_input(&Input::new(messages, tools, options, &mut Vec::new())?, options)
+    }
+
+    /// The ids of `text`, the plain rendering of `input`. The guarded rendering must be the same but for the sentinels:
+    /// a template that looks into messages may behave differently, then less is guarded, never the control tokens.
+    fn guarded_ids(
+        &self,
+        tokenizer: &Tokenizer,
+        input: &Input,
+        options: &RenderOptions,
+        text: &str,
+    ) -> Result<Vec<u32>, GenerateError> {
+        let json = input.json();
+        let added = tokenizer.added_tokens().iter().filter(|t| t.content.chars().count() > 1);
+        let all: Vec<&str> = added.clone().map(|t| t.content.as_str()).collect();
+        let special: Vec<&str> = added.filter(|t| t.special).map(|t| t.content.as_str()).collect();
+        let unguarded = || {
+            let quoted = all.iter().find(|literal| json.contains(**literal));
+            GenerateError::Unguarded { token: quoted.copied().unwrap_or("a control token").to_owned() }
+        };
+        let sentinel = sentinel(&[&json, text]).ok_or_else(unguarded)?;
+        for (assistant, others) in LEVELS {
+            let literals = |which| if which == Literals::All { &all } else { &special };
+            let guarded = input.guarded(literals(assistant), literals(others), sentinel);
+            if guarded == *input {
+                return tokenizer.encode_guarded(text, None);
+            }
+            // A template may fail on guarded text that it accepts as it is.
+            let Ok(rendered) = self.render_input(&guarded, options) else { continue };
+            if rendered.replace(sentinel, "") == text {
+                return tokenizer.encode_guarded(&rendered, Some(sentinel));
+            }
+        }
+        Err(unguarded())
+    }
+
+    fn render_input(&self, input: &Input, options: &RenderOptions) -> Result<String, GenerateError> {
+        let mut context = input.extra.clone();
+        for (key, token) in &self.special_tokens {
+            context.entry(key.clone()).or_insert_with(|| token.clone());
+        }
+        if let Some(thinking) = options.thinking {
+            context.insert("enable_thinking".into(), thinking.into());
+        }
+        context.insert("add_generation_prompt".into(), options.add_generation_prompt.into());
+        context.insert("messages".into(), input.messages.clone().into());
+        let tools = if input.tools.is_empty() { Value::Null } else { input.tools.clone().into() };
+        context.insert("tools".into(), tools);
+
+        let fuel = FUEL_BASE + FUEL_PER_BYTE * input.json().len() as u64;
+        let mut env = self.env.clone();
+        env.set_fuel(Some(fuel));
+        let named = if input.tools.is_empty() { None } else { env.get_template(TOOL_USE).ok() };
+        let template = match named {
+            Some(template) => template,
+            None => env.get_template(DEFAULT).map_err(|_| GenerateError::NoTemplate)?,
+        };
+        template.render(Serde(&context)).map_err(|e| render_error(&e, fuel))
+    }
+}
+
+/// The untrusted part of what a template sees.
+#[derive(PartialEq)]
+struct Input {
+    messages: Vec<Value>,
+    tools: Vec<Value>,
+    extra: Map<String, Value>,
+}
+
+impl Input {
+    fn new(
+        messages: &[Message],
+        tools: &[Value],
+        options: &RenderOptions,
+        warnings: &mut Vec<String>,
+    ) -> Result<Self, GenerateError> {
+        let messages = messages.iter().enumerate().map(|(i, m)| m.to_template(i, warnings));
+        let messages = messages.collect::<Result<_, _>>()?;
+        Ok(Self { messages, tools: tools.to_vec(), extra: options.extra.clone() })
+    }
+
+    /// The same with literals broken: `assistant` in the assistant's messages, `others` everywhere else.
+    fn guarded(&self, assistant: &[&str], others: &[&str], sentinel: char) -> Self {
+        let message = |message: &Value| {
+            let role = &message["role"];
+            let mut guarded =
+                guard_value(message, if role == "assistant" { assistant } else { others }, sentinel);
+            // A role is one of the template's own words (`Message::to_template` checks its form).
+            guarded["role"] = role.clone();
+            guarded
+        };
+        Self {
+            messages: self.messages.iter().map(message).collect(),
+            tools: self.tools.iter().map(|tool| guard_value(tool, others, sentinel)).collect(),
+            extra: self.extra.iter().map(|(k, v)| (k.clone(), guard_value(v, others, sentinel))).collect(),
+        }
+    }
+
+    fn json(&self) -> String {
+        json!([self.messages, self.tools, self.extra]).to_string()
+    }
+}
+
+fn syntax(why: String) -> GenerateError {
+    GenerateError::TemplateSyntax { why }
+}
+
+/// `chat_template` of tokenizer_config.json: one template or a list of `{"name", "template"}`.
+fn named_sources(value: Option<&Value>) -> Result<Vec<(String, String)>, GenerateError> {
+    match value {
+        None | Some(Value::Null) => Err(GenerateError::NoTemplate),
+        Some(Value::String(source)) => Ok(vec![(DEFAULT.into(), source.clone())]),
+        Some(Value::Array(list)) => {
+            let text = |item: &Value, key| item.get(key).and_then(Value::as_str).map(str::to_owned);
+            let pairs = list.iter().map(|item| Some((text(item, "name")?, text(item, "template")?)));
+            let pairs: Option<Vec<_>> = pairs.collect();
+            pairs.ok_or_else(|| {
+                syntax("chat_template is a list whose entries are not all {name, template}".into())
+            })
+        }
+        Some(_) => {
+            Err(syntax("chat_template in tokenizer_config.json is neither a string nor a list".into()))
+        }
+    }
+}
+
+/// Jinja with the settings and functions of Hugging Face's `apply_chat_template`.
+fn environment() -> Environment<'static> {
+    let mut env = Environment::new();
+    let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
+    env.set_syntax(syntax.expect("the default delimiters are valid"));
+    env.set_auto_escape_callback(|_| AutoEscape::None);
+    env.set_recursion_limit(RECURSION_MAX);
+    env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+    env.set_formatter(|out, state, value| match python::number_text(value) {
+        Some(text) => Ok(out.write_str(&text)?),
+        None => minijinja::escape_formatter(out, state, value),
+    });
+    env.add_filter("tojson", python::tojson_filter);
+    env.add_filter("string", python::string_filter);
+    env.add_filter("trim", python::trim_filter);
+    env.add_function("raise_exception", |why: String| -> Result<(), minijinja::Error> {
+        let error = minijinja::Error::new(ErrorKind::InvalidOperation, why.clone());
+        Err(error.with_source(Refused(why)))
+    });
+    env.add_function("strftime_now", |format: String| {
+        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        python::strftime(now.as_secs(), &format)
+            .map_err(|why| minijinja::Error::new(ErrorKind::InvalidOperation, why))
+    });
+    env
+}
+
+fn render_error(error: &minijinja::Error, fuel: u64) -> GenerateError {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(this) = cause {
+        if let Some(Refused(why)) = this.downcast_ref() {
+            return GenerateError::TemplateRefused { why: why.clone() };
+        }
+        if this.downcast_ref::<minijinja::Error>().is_some_and(|e| e.kind() == ErrorKind::OutOfFuel) {
+            return GenerateError::TemplateFuel { fuel };
+        }
+        cause = this.source();
+    }
+    GenerateError::TemplateRender { why: error.to_string() }
+}
