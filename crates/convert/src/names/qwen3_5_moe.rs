@@ -1,0 +1,16 @@
+//! Qwen3.5, 3.6 and 3.8 MoE. The multimodal files have the text model under `model.language_model.`.
+
+use super::{ATTENTION, LINEAR, LINEAR_SEPARATE, MODEL, NORMS, Names, ROUTED, SHARED, Skip};
+
+pub(super) const NAMES: Names = Names {
+    prefixes: &["model.language_model.", "model."],
+    model: MODEL,
+    layer: &[NORMS, ATTENTION, LINEAR, LINEAR_SEPARATE, ROUTED, SHARED],
+    skip: &[
+        ("model.visual.", Skip::Vision),
+        ("visual.", Skip::Vision),
+        ("mtp.", Skip::Mtp),
+        ("model.mtp.", Skip::Mtp),
+    ],
+    zero_centred_norms: true,
+};

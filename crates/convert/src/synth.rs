@@ -1,0 +1,296 @@
+//! Stores of random weights at the shapes of real models, for tests and benchmarks of machines.
+//!
+//! Codes are random bytes; scales and biases make the weights zero on average with a standard deviation of about
+//! `1/sqrt(cols)`, so that activations keep their size and logits are finite. Nothing is meaningful but the shapes.
+
+use std::path::Path;
+
+use half::bf16;
+use quant::Format;
+use store::{
+    Architecture, DensePlan, ExpertLayer, ExpertPart, ExpertPlan, LayerKind, LinearAttention, ModelConfig,
+    Role, Source, StorePlan, StoreWriter,
+};
+
+use crate::ConvertError;
+use crate::options::{Kind, PackOptions};
+use crate::work::{Piece, Progress, Unit, Work, planes_mut, row_bytes};
+
+/// What to make up.
+#[derive(Clone, Debug)]
+pub struct SynthOptions {
+    /// One of [`SYNTH_PRESETS`].
+    pub like: String,
+    /// Layers, if not the model's own number.
+    pub n_layer: Option<usize>,
+    /// Rows of embedding and head, if not the model's own number.
+    pub n_vocab: Option<usize>,
+    /// Bits and group of the weights, overrides by role. [`crate::Bits::Source`] means BF16.
+    pub pack: PackOptions,
+    /// The same seed gives the same bytes.
+    pub seed: u64,
+}
+
+/// The shapes that can be asked for.
+pub const SYNTH_PRESETS: [&str; 7] = [
+    "qwen3.5-35b",
+    "qwen3.5-122b",
+    "qwen3.5-397b",
+    "qwen3.6-35b",
+    "qwen3-next-80b",
+    "qwen3-30b",
+    "qwen3-235b",
+];
+
+/// Writes a store of random weights to `out`; an unfinished one of the same options is resumed. `progress` counts
+/// bytes of the store. Returns the bytes of its files, about.
+///
+/// # Errors
+/// No such preset, options that do not fit it, an output that exists or cannot be written.
+pub fn synth(
+    out: &Path,
+    options: &SynthOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<u64, ConvertError> {
+    let plan = plan(options)?;
+    let out_bytes = plan.total_bytes();
+    let work = Work::new(&plan);
+    let writer = StoreWriter::create(out, plan)?;
+    let produce = |unit: &Unit, _: &mut ()| Ok(piece(&work, unit, options.seed));
+    work.run(writer, |unit| unit_bytes(&work, unit), produce, progress)?;
+    Ok(out_bytes)
+}
+
+fn plan(options: &SynthOptions) -> Result<StorePlan, ConvertError> {
+    let config = config(options)?;
+    let shapes = config.dense_shapes();
+    let dense_kinds = shapes.iter().map(|d| Kind::Dense(d.role));
+    let kinds: Vec<Kind> = dense_kinds.chain(ExpertPart::ALL.map(Kind::Expert)).collect();
+    options.pack.check(&kinds)?;
+    let format = |kind: Kind, cols: usize| {
+        let chosen = options.pack.format(kind, cols, Format::Bf16);
+        chosen.map(|(format, _)| format).map_err(|why| ConvertError::Options(format!("{kind}: {why}")))
+    };
+    let mut dense = Vec::with_capacity(shapes.len());
+    for shape in shapes {
+        let format = format(Kind::Dense(shape.role), shape.cols)?;
+        dense.push(DensePlan {
+            role: shape.role,
+            layer: shape.layer,
+            format,
+            rows: shape.rows,
+            cols: shape.cols,
+        });
+    }
+    let mut formats = [Format::F32; 3];
+    for (i, part) in ExpertPart::ALL.into_iter().enumerate() {
+        formats[i] = format(Kind::Expert(part), ExpertLayer::shape(&config, part).1)?;
+    }
+    let experts = vec![ExpertPlan { formats }; config.n_layer()];
+    let fingerprint = format!("seed {}", options.seed);
+    let source = Source { kind: "synthetic".into(), fingerprint, skipped: Vec::new() };
+    Ok(StorePlan {
+        name: format!("synthetic {}", options.like),
+        source,
+        config,
+        dense,
+        experts,
+        sidecars: Vec::new(),
+    })
+}
+
+/// Shapes of a preset, with the options' own numbers of layers and tokens.
+fn config(options: &SynthOptions) -> Result<ModelConfig, ConvertError> {
+    let mut config = preset(&options.like).ok_or_else(|| {
+        ConvertError::Options(format!("no preset '{}'; valid: {}", options.like, SYNTH_PRESETS.join(", ")))
+    })?;
+    if let Some(n_layer) = options.n_layer {
+        // Beyond the model's own layers the pattern goes on.
+        let kind = |i: usize| config.layers[i % config.layers.len()];
+        config.layers = (0..n_layer).map(kind).collect();
+        if config.n_layer_of(LayerKind::LinearAttention) == 0 {
+            config.linear = None;
+        }
+    }
+    config.n_vocab = options.n_vocab.unwrap_or(config.n_vocab);
+    config.check().map_err(|why| ConvertError::Options(format!("synthetic model: {why}")))?;
+    Ok(config)
+}
+
+/// Published shapes of the families.
+fn preset(like: &str) -> Option<ModelConfig> {
+    use Architecture::{Qwen3Moe, Qwen3Next, Qwen35Moe};
+    // n_layer, d_model, n_head, n_head_kv, linear n_head_v, n_expert, n_expert_used, d_ff_expert
+    let (architecture, n_layer, d_model, n_head, n_head_kv, n_head_v, n_expert, n_expert_used, d_ff) =
+        match like {
+            "qwen3.5-35b" | "qwen3.6-35b" => (Qwen35Moe, 40, 2048, 16, 2, 32, 256, 8, 512),
+            "qwen3.5-122b" => (Qwen35Moe, 48, 3072, 32, 2, 64, 256, 8, 1024),
+            "qwen3.5-397b" => (Qwen35Moe, 60, 4096, 32, 2, 64, 512, 10, 1024),
+            "qwen3-next-80b" => (Qwen3Next, 48, 2048, 16, 2, 32, 512, 10, 512),
+            "qwen3-30b" => (Qwen3Moe, 48, 2048, 32, 4, 0, 128, 8, 768),
+            "qwen3-235b" => (Qwen3Moe, 94, 4096, 64, 4, 0, 128, 8, 1536),
+            _ => return None,
+        };
+    let is_hybrid = architecture != Qwen3Moe;
+    let is_full = |i: usize| !is_hybrid || (i + 1).is_multiple_of(4);
+    let kind = |i: usize| if is_full(i) { LayerKind::FullAttention } else { LayerKind::LinearAttention };
+    let linear = LinearAttention { n_head_k: 16, n_head_v, head_dim_k: 128, head_dim_v: 128, n_conv: 4 };
+    let head_dim = if is_hybrid { 256 } else { 128 };
+    Some(ModelConfig {
+        architecture,
+        d_model,
+        n_vocab: if architecture == Qwen35Moe { 248_320 } else { 151_936 },
+        n_ctx_train: if is_hybrid { 262_144 } else { 40_960 },
+        rms_norm_eps: 1e-6,
+        layers: (0..n_layer).map(kind).collect(),
+        n_head,
+        n_head_kv,
+        head_dim,
+        attention_gate: is_hybrid,
+        n_rot: if is_hybrid { head_dim / 4 } else { head_dim },
+        rope_theta: if is_hybrid { 1e7 } else { 1e6 },
+        rope_scaling: None,
+        linear: is_hybrid.then_some(linear),
+        n_expert,
+        n_expert_used,
+        norm_topk_prob: true,
+        d_ff_expert: d_ff,
+        d_ff_shared: if is_hybrid { d_ff } else { 0 },
+        tie_word_embeddings: false,
+    })
+}
+
+fn unit_bytes(work: &Work, unit: &Unit) -> u64 {
+    match unit {
+        Unit::Dense { idx, rows } => {
+            let dense = &work.dense[*idx];
+            rows.len() as u64 * row_bytes(dense.format, dense.cols).iter().sum::<usize>() as u64
+        }
+        Unit::Expert { layer, .. } => {
+            ExpertLayer::stride_bytes(&work.experts[*layer].formats, &work.config) as u64
+        }
+    }
+}
+
+fn piece(work: &Work, unit: &Unit, seed: u64) -> Piece {
+    match unit {
+        Unit::Dense { idx, rows } => {
+            let DensePlan { role, format, cols, .. } = work.dense[*idx];
+            let mut random = Random::new([seed, 0, *idx as u64, rows.start as u64]);
+            let mut planes = row_bytes(format, cols).map(|bytes| vec![0; rows.len() * bytes]);
+            let [codes, scales, biases] = &mut planes;
+            fill(role.is_f32().then_some(role), format, cols, [codes, scales, biases], &mut random);
+            Piece::Dense(planes)
+        }
+        Unit::Expert { layer, expert } => {
+            let formats = &work.experts[*layer].formats;
+            let mut random = Random::new([seed, 1, *layer as u64, *expert as u64]);
+            let mut record = vec![0; ExpertLayer::stride_bytes(formats, &work.config)];
+            for (i, range) in ExpertLayer::ranges(formats, &work.config).into_iter().enumerate() {
+                let (rows, cols) = ExpertLayer::shape(&work.config, ExpertPart::ALL[i]);
+                fill(
+                    None,
+                    formats[i],
+                    cols,
+                    planes_mut(formats[i], rows, cols, &mut record[range]),
+                    &mut random,
+                );
+            }
+            Piece::Expert(record)
+        }
+    }
+}
+
+/// Fills whole rows with plausible weights. `small` is the role of a vector or convolution, which is F32.
+fn fill(small: Option<Role>, format: Format, cols: usize, planes: [&mut [u8]; 3], random: &mut Random) {
+    let [codes, scales, biases] = planes;
+    let std = 1.0 / (cols as f32).sqrt();
+    match format {
+        Format::Affine { bits, .. } => {
+            random.fill(codes);
+            let n = f32::from(u8::MAX >> (8 - bits));
+            // Codes are uniform on 0..=n.
+            let scale = std / ((n * (n + 2.0)) / 12.0).sqrt();
+            fill_bf16(scales, scale);
+            fill_bf16(biases, -scale * n / 2.0);
+        }
+        Format::Bf16 => {
+            random.fill(codes);
+            // Magnitudes are uniform between a power of two and the next: 1.53 times the lower one, as mean square.
+            let exponent = bf16::from_f32((std / 1.53).log2().round().exp2()).to_bits();
+            for w in codes.chunks_exact_mut(2) {
+                let bits = u16::from_le_bytes([w[0], w[1]]) & 0x807f | exponent;
+                w.copy_from_slice(&bits.to_le_bytes());
+            }
+        }
+        Format::F32 | Format::F16 => {
+            assert_eq!(format, Format::F32, "synthetic weights are affine, bf16, or small and f32");
+            for w in codes.chunks_exact_mut(4) {
+                w.copy_from_slice(&small_weight(small, random.unit()).to_le_bytes());
+            }
+        }
+    }
+}
+
+/// A number for an F32 role out of `u`, uniform on 0..1: near 1 for norms, a decay of ordinary strength.
+fn small_weight(role: Option<Role>, u: f32) -> f32 {
+    match role {
+        Some(Role::LinearALog) => (0.02 + 1.98 * u).ln(),
+        Some(Role::LinearDtBias | Role::LinearConv) => 2.0 * u - 1.0,
+        _ => 0.8 + 0.4 * u,
+    }
+}
+
+fn fill_bf16(out: &mut [u8], value: f32) {
+    let bytes = bf16::from_f32(value).to_le_bytes();
+    out.chunks_exact_mut(2).for_each(|w| w.copy_from_slice(&bytes));
+}
+
+/// xoshiro256++ (Blackman and Vigna, public domain), seeded with splitmix64: several GB/s.
+struct Random([u64; 4]);
+
+impl Random {
+    fn new(seed: [u64; 4]) -> Self {
+        let mut state = 0;
+        Self(seed.map(|word| {
+            state = mix(state ^ word);
+            state
+        }))
+    }
+
+    fn next(&mut self) -> u64 {
+        let s = &mut self.0;
+        let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
+        let t = s[1] << 17;
+        s[2] ^= s[0];
+        s[3] ^= s[1];
+        s[1] ^= s[2];
+        s[0] ^= s[3];
+        s[2] ^= t;
+        s[3] = s[3].rotate_left(45);
+        out
+    }
+
+    fn fill(&mut self, out: &mut [u8]) {
+        let mut chunks = out.chunks_exact_mut(8);
+        for chunk in &mut chunks {
+            chunk.copy_from_slice(&self.next().to_le_bytes());
+        }
+        let rest = chunks.into_remainder();
+        let n = rest.len();
+        rest.copy_from_slice(&self.next().to_le_bytes()[..n]);
+    }
+
+    /// Uniform on 0..1.
+    fn unit(&mut self) -> f32 {
+        (self.next() >> 40) as f32 / (1u64 << 24) as f32
+    }
+}
+
+/// splitmix64's step and output function.
+fn mix(x: u64) -> u64 {
+    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    x ^ (x >> 31)
+}
