@@ -98,7 +98,7 @@ impl Format {
             {
                 Err(FormatError::Unknown(self.to_string()))
             }
-            Format::Affine { group, .. } if cols % group as usize != 0 => {
+            Format::Affine { group, .. } if !cols.is_multiple_of(group as usize) => {
                 Err(FormatError::Cols { format: self, group: group as usize, cols })
             }
             _ => Ok(()),

@@ -4,19 +4,23 @@
 //! bounded, checked, and refused with file, offset and role. Checkpoint tensor names do not exist here.
 #![forbid(unsafe_code)]
 
+mod check;
 mod config;
 mod error;
 mod files;
+mod hash;
+mod journal;
 mod manifest;
+mod parallel;
 mod read;
 mod role;
 mod verify;
 mod write;
 
-pub use config::{Architecture, LayerKind, LinearAttention, ModelConfig, RopeScaling};
+pub use config::{Architecture, DenseShape, LayerKind, LinearAttention, ModelConfig, RopeScaling};
 pub use error::StoreError;
 pub use files::{Blob, StoreFiles};
-pub use manifest::{DenseTensor, ExpertLayer, Manifest, Sidecar, Source, FORMAT_VERSION, RECORD_ALIGN};
+pub use manifest::{DenseTensor, ExpertLayer, FORMAT_VERSION, Manifest, RECORD_ALIGN, Sidecar, Source};
 pub use read::{Dense, Store};
 pub use role::{ExpertPart, Role};
 pub use verify::VerifyReport;

@@ -1,11 +1,19 @@
 //! The manifest: what the store holds and where.
+//!
+//! On disk it is an envelope around a body. The envelope names the format and its version, so that a store from the
+//! future is recognised before anything else is understood, and has the checksum of the body's bytes.
 
 use std::ops::Range;
+use std::path::Path;
 
 use quant::{Format, MatrixRef};
 use serde::{Deserialize, Serialize};
+use serde_json::value::RawValue;
 
-use crate::{Architecture, ExpertPart, ModelConfig, Role};
+use crate::{Architecture, ExpertPart, ModelConfig, Role, StoreError, hash};
+
+/// The envelope's `format`.
+const FORMAT_NAME: &str = "flash-moe-store";
 
 /// The store version this program writes and the newest it reads.
 pub const FORMAT_VERSION: u64 = 1;
@@ -29,6 +37,24 @@ pub struct Manifest {
     pub experts: Vec<ExpertLayer>,
     /// Tokenizer, template and generation config, as they came.
     pub sidecars: Vec<Sidecar>,
+}
+
+/// What every version of the envelope has.
+#[derive(Deserialize)]
+struct Head {
+    format: String,
+    version: u64,
+}
+
+/// The manifest file of version 1.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Envelope<'a> {
+    format: String,
+    version: u64,
+    xxh3: String,
+    #[serde(borrow)]
+    body: &'a RawValue,
 }
 
 /// Where the weights came from.
@@ -85,6 +111,74 @@ pub struct Sidecar {
     pub bytes: u64,
     /// xxh3-64, 16 hex digits.
     pub xxh3: String,
+}
+
+impl Manifest {
+    /// Reads a manifest file and checks it against itself: version, checksum, bounds of the configuration, tensors
+    /// and their places. Also returns the checksum of its body, which names these weights. `path` is for messages.
+    ///
+    /// # Errors
+    /// Anything is missing, unknown, contradictory or out of bounds.
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<(Self, u64), StoreError> {
+        let invalid = |why: String| StoreError::Invalid { path: path.into(), why };
+        let not_a_store = |why: String| StoreError::NotAStore { path: path.into(), why };
+        let head: Head =
+            serde_json::from_slice(bytes).map_err(|e| not_a_store(format!("it is not a manifest: {e}")))?;
+        if head.format != FORMAT_NAME {
+            return Err(not_a_store(format!("its format is '{}', not '{FORMAT_NAME}'", head.format)));
+        }
+        if head.version > FORMAT_VERSION {
+            let (found, supported) = (head.version, FORMAT_VERSION);
+            return Err(StoreError::FutureVersion { path: path.into(), found, supported });
+        }
+        if head.version != FORMAT_VERSION {
+            return Err(invalid(format!("store version {} never existed", head.version)));
+        }
+        let envelope: Envelope<'_> =
+            serde_json::from_slice(bytes).map_err(|e| invalid(format!("damaged manifest: {e}")))?;
+        let body = envelope.body.get();
+        if envelope.xxh3 != hash::hex(body.as_bytes()) {
+            return Err(StoreError::Checksum {
+                path: path.into(),
+                what: "the manifest's body".into(),
+                offset: 0,
+            });
+        }
+        let manifest: Manifest =
+            serde_json::from_str(body).map_err(|e| invalid(format!("manifest body: {e}")))?;
+        manifest.check().map_err(invalid)?;
+        Ok((manifest, hash::of(body.as_bytes())))
+    }
+
+    /// The manifest file.
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let body = serde_json::value::to_raw_value(self).expect("a manifest has string keys only");
+        let envelope = Envelope {
+            format: FORMAT_NAME.into(),
+            version: FORMAT_VERSION,
+            xxh3: hash::hex(body.get().as_bytes()),
+            body: &body,
+        };
+        serde_json::to_vec(&envelope).expect("an envelope has string keys only")
+    }
+
+    /// Size of `dense.bin`.
+    pub(crate) fn dense_bytes(&self) -> u64 {
+        self.dense.last().map_or(0, |t| t.offset + t.bytes())
+    }
+
+    /// Size of the expert file of `layer`.
+    pub(crate) fn expert_file_bytes(&self, layer: usize) -> u64 {
+        self.config.n_expert as u64
+            * ExpertLayer::stride_bytes(&self.experts[layer].formats, &self.config) as u64
+    }
+}
+
+impl DenseTensor {
+    /// Bytes in `dense.bin`, padding included.
+    pub fn bytes(&self) -> u64 {
+        self.format.matrix_bytes(self.rows, self.cols) as u64
+    }
 }
 
 impl ExpertLayer {

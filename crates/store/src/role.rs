@@ -1,5 +1,7 @@
 //! What a tensor is for. After `convert`, weights are known by role, layer and expert, never by name.
 
+use std::fmt;
+
 use serde::{Deserialize, Serialize};
 
 /// A dense tensor's place in the forward pass. Shapes are `[rows, cols]`; vectors are `[1, n]`.
@@ -110,7 +112,37 @@ impl Role {
         use Role::*;
         matches!(
             self,
-            FinalNorm | InputNorm | PostAttentionNorm | AttnQNorm | AttnKNorm | LinearConv | LinearALog | LinearDtBias | LinearNorm
+            FinalNorm
+                | InputNorm
+                | PostAttentionNorm
+                | AttnQNorm
+                | AttnKNorm
+                | LinearConv
+                | LinearALog
+                | LinearDtBias
+                | LinearNorm
         )
+    }
+}
+
+/// The name that the manifest has, such as `attn_q`.
+impl fmt::Display for Role {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// The name that messages have, such as `gate`.
+impl fmt::Display for ExpertPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.serialize(f)
+    }
+}
+
+/// How messages call a dense tensor.
+pub(crate) fn tensor_name(role: Role, layer: Option<usize>) -> String {
+    match layer {
+        Some(layer) => format!("{role} of layer {layer}"),
+        None => role.to_string(),
     }
 }
