@@ -11,5 +11,5 @@ mod slots;
 
 pub use error::StreamError;
 pub use io::{Backing, ReadAt, Reader, measure_read_bandwidth};
-pub use memory::{available_bytes, peak_rss_bytes, rss_bytes};
+pub use memory::{available_bytes, peak_rss_bytes, rss_bytes, total_bytes};
 pub use slots::{CacheMode, ExpertStream, Lease, RecordFile, StreamOptions, StreamStats};

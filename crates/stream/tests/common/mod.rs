@@ -5,24 +5,22 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 
-use stream::{CacheMode, ExpertStream, ReadAt, RecordFile, StreamOptions};
+use stream::{CacheMode, ExpertStream, Lease, ReadAt, RecordFile, StreamOptions};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Bytes of a record in tests.
-pub const STRIDE: usize = 16 * 1024;
+pub(crate) const STRIDE: usize = 16 * 1024;
 
 /// `(layer, expert)`.
-pub type Key = (usize, usize);
+pub(crate) type Key = (usize, usize);
 
 /// What goes wrong when a record is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// Calls deliver at most this many bytes.
     Short(usize),
-    /// Every other call is interrupted.
+    /// A signal arrives before anything is read.
     Interrupted,
-    /// Every call is interrupted.
-    InterruptedForever,
     /// The drive reports an error.
     Eio,
     /// One bit is wrong.
@@ -33,101 +31,115 @@ pub enum Fault {
     Panic,
 }
 
+/// For [`Device::fail`]: the fault never goes away.
+pub(crate) const FOREVER: usize = usize::MAX;
+
 #[derive(Default)]
 struct State {
-    /// Fault and how many attempts it spoils.
+    /// Fault of a record and how many attempts it spoils.
     faults: HashMap<Key, (Fault, usize)>,
-    /// Attempts to read a record.
-    n_attempt: HashMap<Key, usize>,
-    n_call: u64,
+    /// Attempts so far, and what goes wrong in the present one.
+    attempts: HashMap<Key, (usize, Option<Fault>)>,
     closed: bool,
+    /// Reads at the closed gate.
     waiting: HashSet<Key>,
     passes: HashSet<Key>,
+    /// Shuffles the order in which records arrive.
+    seed: Option<u64>,
 }
 
-/// All layers' device: reads stop at its gate while that is closed.
+/// The device under all layers. While its gate is closed reads stop there.
 #[derive(Default)]
-pub struct Device {
+pub(crate) struct Device {
     state: Mutex<State>,
     changed: Condvar,
 }
 
 impl Device {
-    pub fn new() -> Arc<Self> {
+    pub(crate) fn new() -> Arc<Self> {
         Arc::default()
     }
 
-    pub fn fail(&self, key: Key, fault: Fault, n_attempt: usize) {
+    /// The next `n_attempt` attempts to read this record go wrong.
+    pub(crate) fn fail(&self, key: Key, fault: Fault, n_attempt: usize) {
         self.state.lock().unwrap().faults.insert(key, (fault, n_attempt));
     }
 
-    pub fn heal(&self) {
+    pub(crate) fn heal(&self) {
         self.state.lock().unwrap().faults.clear();
     }
 
+    /// Every attempt takes a random time from now on.
+    pub(crate) fn shuffle(&self, seed: u64) {
+        self.state.lock().unwrap().seed = Some(seed);
+    }
+
     /// How often a read of this record was begun.
-    pub fn n_attempt(&self, key: Key) -> usize {
-        self.state.lock().unwrap().n_attempt.get(&key).copied().unwrap_or(0)
+    pub(crate) fn n_attempt(&self, key: Key) -> usize {
+        self.state.lock().unwrap().attempts.get(&key).map_or(0, |a| a.0)
     }
 
-    /// How often any record's read was begun.
-    pub fn n_attempt_all(&self) -> usize {
-        self.state.lock().unwrap().n_attempt.values().sum()
+    /// How often a read of any record was begun.
+    pub(crate) fn n_attempt_all(&self) -> usize {
+        self.state.lock().unwrap().attempts.values().map(|a| a.0).sum()
     }
 
-    pub fn close(&self) {
+    pub(crate) fn close(&self) {
         self.state.lock().unwrap().closed = true;
     }
 
-    pub fn open(&self) {
+    pub(crate) fn open(&self) {
         self.state.lock().unwrap().closed = false;
         self.changed.notify_all();
     }
 
     /// Returns when this many reads stand at the closed gate.
-    pub fn wait_for_arrivals(&self, n: usize) {
+    pub(crate) fn wait_for_arrivals(&self, n: usize) {
         let state = self.state.lock().unwrap();
         drop(self.changed.wait_while(state, |s| s.waiting.len() < n).unwrap());
     }
 
     /// Lets one read through the closed gate.
-    pub fn pass(&self, key: Key) {
+    pub(crate) fn pass(&self, key: Key) {
         self.state.lock().unwrap().passes.insert(key);
         self.changed.notify_all();
     }
 
-    /// Counts the attempt, waits at the gate, and tells what goes wrong.
+    /// An attempt begins: it waits at the gate and gets the fault that it will have.
     fn begin(&self, key: Key) {
         let mut state = self.state.lock().unwrap();
-        *state.n_attempt.entry(key).or_default() += 1;
+        let fault = match state.faults.get_mut(&key) {
+            None | Some((_, 0)) => None,
+            Some((fault, FOREVER)) => Some(*fault),
+            Some((fault, left)) => {
+                *left -= 1;
+                Some(*fault)
+            }
+        };
+        let attempt = state.attempts.entry(key).or_default();
+        *attempt = (attempt.0 + 1, fault);
+        let delay = [attempt.0, key.0, key.1].map(|n| n as u64);
         state.waiting.insert(key);
         self.changed.notify_all();
         let mut state = self.changed.wait_while(state, |s| s.closed && !s.passes.contains(&key)).unwrap();
         state.waiting.remove(&key);
         state.passes.remove(&key);
+        let Some(seed) = state.seed else { return };
+        drop(state);
+        let delay = delay.iter().fold(seed, |hash, n| xxh3_64_with_seed(&n.to_le_bytes(), hash));
+        (0..delay % 64).for_each(|_| std::thread::yield_now());
     }
 
-    fn fault(&self, key: Key, ends_attempt: bool) -> Option<Fault> {
-        let mut state = self.state.lock().unwrap();
-        state.n_call += 1;
-        let odd_call = state.n_call % 2 == 1;
-        let (fault, left) = state.faults.get_mut(&key)?;
-        let fault = *fault;
-        if *left == 0 || (fault == Fault::Interrupted && !odd_call) {
-            return None;
-        }
-        if ends_attempt && *left != usize::MAX {
-            *left -= 1;
-        }
-        Some(fault)
+    fn fault(&self, key: Key) -> Option<Fault> {
+        self.state.lock().unwrap().attempts[&key].1
     }
 }
 
-/// One layer of a device.
-pub struct Layer {
-    pub device: Arc<Device>,
-    pub layer: usize,
-    pub n_expert: usize,
+/// One layer's file on the device.
+struct Layer {
+    device: Arc<Device>,
+    layer: usize,
+    n_expert: usize,
 }
 
 impl ReadAt for Layer {
@@ -138,26 +150,71 @@ impl ReadAt for Layer {
         if start == 0 {
             self.device.begin(key);
         }
-        let bytes = &content(key)[start..];
-        let mut n = buf.len().min(bytes.len());
-        match self.device.fault(key, true) {
-            None => {}
-            Some(Fault::Short(max)) => n = n.min(max),
-            Some(Fault::Interrupted | Fault::InterruptedForever) => return Err(io::ErrorKind::Interrupted.into()),
+        let fault = self.device.fault(key);
+        let n = match fault {
+            Some(Fault::Short(most)) => buf.len().min(most),
+            Some(Fault::End(end)) => buf.len().min(end.saturating_sub(start)),
+            Some(Fault::Interrupted) => return Err(io::ErrorKind::Interrupted.into()),
             Some(Fault::Eio) => return Err(io::Error::from_raw_os_error(5)),
-            Some(Fault::End(end)) => n = n.min(end.saturating_sub(start)),
             Some(Fault::Panic) => panic!("a bug in the device (expected in this test)"),
-            Some(Fault::Wrong) => {
-                buf[..n].copy_from_slice(&bytes[..n]);
-                buf[n / 2] ^= 4;
-                return Ok(n);
-            }
+            Some(Fault::Wrong) | None => buf.len(),
+        };
+        buf[..n].copy_from_slice(&content(key)[start..start + n]);
+        if fault == Some(Fault::Wrong) {
+            buf[n / 2] ^= 4;
         }
-        buf[..n].copy_from_slice(&bytes[..n]);
         Ok(n)
     }
 
     fn name(&self) -> String {
         format!("layer-{}.bin", self.layer)
     }
+}
+
+/// The right bytes of a record.
+pub(crate) fn content((layer, expert): Key) -> Vec<u8> {
+    let seed = (layer * 1000 + expert) as u64;
+    (0..STRIDE as u64 / 8)
+        .flat_map(|i| (seed << 32 | i).wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes())
+        .collect()
+}
+
+pub(crate) fn layers(device: &Arc<Device>, n_layer: usize, n_expert: usize) -> Vec<RecordFile> {
+    let layer = |layer| RecordFile {
+        source: Box::new(Layer { device: Arc::clone(device), layer, n_expert }),
+        stride_bytes: STRIDE,
+        xxh3: (0..n_expert).map(|expert| xxh3_64(&content((layer, expert)))).collect(),
+    };
+    (0..n_layer).map(layer).collect()
+}
+
+/// 4 layers of 8 experts on this device.
+pub(crate) fn stream_on(
+    device: &Arc<Device>,
+    mode: CacheMode,
+    n_slot: usize,
+    n_reader: usize,
+) -> ExpertStream {
+    ExpertStream::new(layers(device, 4, 8), StreamOptions { mode, n_slot, n_reader }).unwrap()
+}
+
+/// Every record of the lease has the right bytes.
+#[track_caller]
+pub(crate) fn check_bytes(stream: &ExpertStream, lease: &Lease) {
+    for (idx, &expert) in lease.experts.iter().enumerate() {
+        assert!(
+            stream.record(lease, idx) == content((lease.layer, expert)),
+            "layer {} expert {expert}",
+            lease.layer
+        );
+    }
+}
+
+/// Requests, waits, checks the bytes and releases.
+#[track_caller]
+pub(crate) fn use_experts(stream: &mut ExpertStream, layer: usize, experts: &[usize]) {
+    let lease = stream.request(layer, experts).unwrap();
+    stream.wait(&lease).unwrap();
+    check_bytes(stream, &lease);
+    stream.release(lease);
 }
