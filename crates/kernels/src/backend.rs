@@ -91,10 +91,24 @@ pub trait Backend: Send + Sync {
     fn embed(&self, w: &Self::Weights, ids: &[u32], out: &mut Self::Tensor);
 
     /// `out[t] = w · x[first + t]`: `w` is `[rows, cols]`, `x` `[_, cols]`, `out` `[n_token, rows]`.
-    fn matmul(&self, w: &Self::Weights, x: &Self::Tensor, first: usize, n_token: usize, out: &mut Self::Tensor);
+    fn matmul(
+        &self,
+        w: &Self::Weights,
+        x: &Self::Tensor,
+        first: usize,
+        n_token: usize,
+        out: &mut Self::Tensor,
+    );
 
     /// `out[t] = x[t] / sqrt(mean(x[t]²) + eps) ⊙ weight`, `x` and `out` `[n_token, d]`, `weight` `[d]`.
-    fn rms_norm(&self, x: &Self::Tensor, weight: &Self::Tensor, eps: f32, n_token: usize, out: &mut Self::Tensor);
+    fn rms_norm(
+        &self,
+        x: &Self::Tensor,
+        weight: &Self::Tensor,
+        eps: f32,
+        n_token: usize,
+        out: &mut Self::Tensor,
+    );
 
     /// `x[i] += y[i]` for the first `n` numbers.
     fn add(&self, x: &mut Self::Tensor, y: &Self::Tensor, n: usize);
@@ -164,7 +178,14 @@ pub trait Backend: Send + Sync {
 
     /// `x = (x / sqrt(mean(x²) + eps) ⊙ weight) ⊙ silu(z)` per head: `x`, `z` `[n_token, n_head, d]`, `weight` `[d]`
     /// (spec 2.5 step 8), `n_row = n_token · n_head`.
-    fn gated_rms_norm(&self, x: &mut Self::Tensor, z: &Self::Tensor, weight: &Self::Tensor, eps: f32, n_row: usize);
+    fn gated_rms_norm(
+        &self,
+        x: &mut Self::Tensor,
+        z: &Self::Tensor,
+        weight: &Self::Tensor,
+        eps: f32,
+        n_row: usize,
+    );
 
     /// `out[row_out] = down · (silu(gate · x[row_in]) ⊙ (up · x[row_in]))` for every job and row, unweighted.
     /// `x` is `[_, d_model]`, `out` `[_, d_model]`. Jobs can come in any order and in several calls.

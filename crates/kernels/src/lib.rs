@@ -4,9 +4,9 @@
 #![deny(unsafe_code)]
 
 mod backend;
-pub mod cpu;
+mod cpu;
 mod reference;
 
 pub use backend::{AttentionShape, Backend, ConvShape, DELTA_CHUNK, DeltaShape, ExpertJob, Rope};
-pub use cpu::Cpu;
+pub use cpu::{Cpu, Isa};
 pub use reference::Reference;

@@ -1,3 +1,231 @@
-//! Stub.
-/// Stub.
+//! Every operation in the most literal form: the oracle of the other backends.
+//!
+//! One thread, no SIMD, no tricks; sums in f64 so that its own rounding stays below what it judges.
+
+mod attention;
+mod delta_net;
+
+use quant::{Matrix, MatrixRef};
+
+use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Rope};
+
+/// The scalar reference backend.
+#[derive(Clone, Copy, Debug, Default)]
 pub struct Reference;
+
+impl Backend for Reference {
+    type Tensor = Vec<f32>;
+    type Weights = Matrix;
+
+    fn describe(&self) -> String {
+        "scalar reference".to_owned()
+    }
+
+    fn zeros(&self, n: usize) -> Vec<f32> {
+        vec![0.0; n]
+    }
+
+    fn write(&self, t: &mut Vec<f32>, at: usize, values: &[f32]) {
+        t[at..at + values.len()].copy_from_slice(values);
+    }
+
+    fn read(&self, t: &Vec<f32>, at: usize, out: &mut [f32]) {
+        out.copy_from_slice(&t[at..at + out.len()]);
+    }
+
+    fn weights(&self, matrix: Matrix) -> Matrix {
+        matrix
+    }
+
+    fn embed(&self, w: &Matrix, ids: &[u32], out: &mut Vec<f32>) {
+        let d = w.cols();
+        for (t, &id) in ids.iter().enumerate() {
+            w.view().decode_row(id as usize, &mut out[t * d..(t + 1) * d]);
+        }
+    }
+
+    fn matmul(&self, w: &Matrix, x: &Vec<f32>, first: usize, n_token: usize, out: &mut Vec<f32>) {
+        let (rows, cols) = (w.rows(), w.cols());
+        for t in 0..n_token {
+            let y = mat_vec(w.view(), &x[(first + t) * cols..(first + t + 1) * cols]);
+            out[t * rows..(t + 1) * rows].copy_from_slice(&y);
+        }
+    }
+
+    fn rms_norm(&self, x: &Vec<f32>, weight: &Vec<f32>, eps: f32, n_token: usize, out: &mut Vec<f32>) {
+        let d = weight.len();
+        for t in 0..n_token {
+            let row = t * d..(t + 1) * d;
+            out[row.clone()].copy_from_slice(&x[row.clone()]);
+            rms_norm_row(&mut out[row], weight, eps);
+        }
+    }
+
+    fn add(&self, x: &mut Vec<f32>, y: &Vec<f32>, n: usize) {
+        for i in 0..n {
+            x[i] += y[i];
+        }
+    }
+
+    fn attention_prepare(
+        &self,
+        shape: AttentionShape,
+        rope: &Rope,
+        norms: (&Vec<f32>, &Vec<f32>, f32),
+        qkv: (&mut Vec<f32>, &Vec<f32>, &Vec<f32>),
+        cache: (&mut Vec<f32>, &mut Vec<f32>),
+        pos: usize,
+        n_token: usize,
+    ) {
+        attention::prepare(shape, rope, norms, qkv, cache, pos, n_token);
+    }
+
+    fn attention(
+        &self,
+        shape: AttentionShape,
+        q: &Vec<f32>,
+        cache: (&Vec<f32>, &Vec<f32>),
+        pos: usize,
+        n_token: usize,
+        out: &mut Vec<f32>,
+    ) {
+        attention::attend(shape, q, cache, pos, n_token, out);
+    }
+
+    fn conv_silu(
+        &self,
+        shape: ConvShape,
+        weight: &Vec<f32>,
+        x: &Vec<f32>,
+        state: &mut Vec<f32>,
+        n_token: usize,
+        out: &mut Vec<f32>,
+    ) {
+        let ConvShape { n_channel, n_conv } = shape;
+        // All rows that the taps see: the state, then x. [n_conv - 1 + n_token, n_channel]
+        let rows = [&state[..(n_conv - 1) * n_channel], &x[..n_token * n_channel]].concat();
+        for t in 0..n_token {
+            for c in 0..n_channel {
+                let tap = |j: usize| weight[c * n_conv + j] as f64 * rows[(t + j) * n_channel + c] as f64;
+                out[t * n_channel + c] = silu((0..n_conv).map(tap).sum::<f64>() as f32);
+            }
+        }
+        state[..(n_conv - 1) * n_channel].copy_from_slice(&rows[n_token * n_channel..]);
+    }
+
+    fn delta_net(
+        &self,
+        shape: DeltaShape,
+        qkv: &Vec<f32>,
+        ba: (&Vec<f32>, &Vec<f32>),
+        decay_dt: (&Vec<f32>, &Vec<f32>),
+        state: &mut Vec<f32>,
+        _pos: usize,
+        n_token: usize,
+        out: &mut Vec<f32>,
+    ) {
+        delta_net::recurrent(shape, qkv, ba, decay_dt, state, n_token, out);
+    }
+
+    fn gated_rms_norm(&self, x: &mut Vec<f32>, z: &Vec<f32>, weight: &Vec<f32>, eps: f32, n_row: usize) {
+        let d = weight.len();
+        for row in 0..n_row {
+            let at = row * d..(row + 1) * d;
+            rms_norm_row(&mut x[at.clone()], weight, eps);
+            for i in at {
+                x[i] *= silu(z[i]);
+            }
+        }
+    }
+
+    fn experts(&self, jobs: &[ExpertJob<'_>], x: &Vec<f32>, out: &mut Vec<f32>) {
+        for job in jobs {
+            let d_model = job.gate.cols;
+            for &(row_in, row_out) in job.rows {
+                let (row_in, row_out) = (row_in as usize, row_out as usize);
+                let y = ffn(job.gate, job.up, job.down, &x[row_in * d_model..(row_in + 1) * d_model]);
+                out[row_out * d_model..(row_out + 1) * d_model].copy_from_slice(&y);
+            }
+        }
+    }
+
+    fn shared_expert(
+        &self,
+        ffn_weights: (&Matrix, &Matrix, &Matrix),
+        expert_gate: &Matrix,
+        x: &Vec<f32>,
+        n_token: usize,
+        out: &mut Vec<f32>,
+    ) {
+        let (gate, up, down) = ffn_weights;
+        let d_model = gate.cols();
+        for t in 0..n_token {
+            let row = t * d_model..(t + 1) * d_model;
+            let scale = sigmoid(mat_vec(expert_gate.view(), &x[row.clone()])[0]);
+            let y = ffn(gate.view(), up.view(), down.view(), &x[row.clone()]);
+            for (o, y) in out[row].iter_mut().zip(y) {
+                *o = scale * y;
+            }
+        }
+    }
+
+    fn combine(
+        &self,
+        x: &mut Vec<f32>,
+        routed: &Vec<f32>,
+        weights: &[f32],
+        shared: Option<&Vec<f32>>,
+        dims: (usize, usize, usize),
+    ) {
+        let (n_token, k, d) = dims;
+        for t in 0..n_token {
+            for i in 0..d {
+                let mut sum = 0.0;
+                for j in 0..k {
+                    sum += weights[t * k + j] * routed[(t * k + j) * d + i];
+                }
+                if let Some(shared) = shared {
+                    sum += shared[t * d + i];
+                }
+                x[t * d + i] += sum;
+            }
+        }
+    }
+}
+
+/// `w · x`, `[rows]`.
+fn mat_vec(w: MatrixRef<'_>, x: &[f32]) -> Vec<f32> {
+    let mut row = vec![0.0; w.cols];
+    (0..w.rows)
+        .map(|r| {
+            w.decode_row(r, &mut row);
+            dot(&row, x)
+        })
+        .collect()
+}
+
+/// `down · (silu(gate · x) ⊙ (up · x))`, `[d_model]`.
+fn ffn(gate: MatrixRef<'_>, up: MatrixRef<'_>, down: MatrixRef<'_>, x: &[f32]) -> Vec<f32> {
+    let hidden: Vec<f32> = mat_vec(gate, x).iter().zip(mat_vec(up, x)).map(|(&g, u)| silu(g) * u).collect();
+    mat_vec(down, &hidden)
+}
+
+fn dot(a: &[f32], b: &[f32]) -> f32 {
+    a.iter().zip(b).map(|(&a, &b)| a as f64 * b as f64).sum::<f64>() as f32
+}
+
+fn rms_norm_row(x: &mut [f32], weight: &[f32], eps: f32) {
+    let mean = x.iter().map(|&x| x as f64 * x as f64).sum::<f64>() / x.len() as f64;
+    let scale = (mean + eps as f64).sqrt().recip() as f32;
+    for (x, w) in x.iter_mut().zip(weight) {
+        *x *= scale * w;
+    }
+}
+
+fn sigmoid(x: f32) -> f32 {
+    1.0 / (1.0 + (-x).exp())
+}
+
+fn silu(x: f32) -> f32 {
+    x * sigmoid(x)
+}

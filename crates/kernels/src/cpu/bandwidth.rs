@@ -1,0 +1,47 @@
+//! How fast the threads can read memory: the limit of every decode step.
+
+use std::time::{Duration, Instant};
+
+use super::isa::Token;
+use super::pool::Pool;
+use super::simd::{Kernel, LANES, Simd};
+
+/// More than the last-level cache of any machine this runs on, so that a pass finds nothing of the pass before.
+const BUFFER_BYTES: usize = 1 << 30;
+/// What one job reads.
+const JOB_FLOATS: usize = 1 << 18;
+
+pub(super) fn measure(isa: Token, pool: &Pool, duration: Duration) -> f64 {
+    // Written once, so that the pages exist.
+    let buffer = vec![1.0f32; BUFFER_BYTES / size_of::<f32>()];
+    let start = Instant::now();
+    let mut best = Duration::MAX;
+    loop {
+        let pass = Instant::now();
+        pool.run(buffer.len() / JOB_FLOATS, &|job| {
+            let sum = isa.run(Sum(&buffer[job * JOB_FLOATS..(job + 1) * JOB_FLOATS]));
+            std::hint::black_box(sum);
+        });
+        best = best.min(pass.elapsed());
+        if start.elapsed() >= duration {
+            return BUFFER_BYTES as f64 / best.as_secs_f64();
+        }
+    }
+}
+
+struct Sum<'a>(&'a [f32]);
+
+impl Kernel for Sum<'_> {
+    type Output = f32;
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) -> f32 {
+        let mut sums = [s.splat(0.0); 4];
+        for quad in self.0.as_chunks::<LANES>().0.as_chunks::<4>().0 {
+            for (sum, x) in sums.iter_mut().zip(quad) {
+                *sum = s.add(*sum, s.load(x));
+            }
+        }
+        s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
+    }
+}

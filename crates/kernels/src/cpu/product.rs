@@ -1,0 +1,201 @@
+//! The inner loops of every matrix product: two rows of weights times a tile of tokens.
+//!
+//! `w·x = Σ_groups scale·Σ q·x + bias·Σ x`. Per output, in this order whatever the tile: the bias part,
+//! 16 groups a step; then block by block the codes' sum, scaled lane by lane; at the end the sum of the lanes. So a
+//! token's result does not depend on its neighbours. Two rows at once share the loads of the activations.
+
+use std::ops::Range;
+
+use quant::MatrixRef;
+
+use super::codes::{Codes, with_codes};
+use super::prepare::PreparedTile;
+use super::simd::{LANES, Lanes, Simd};
+
+/// Rows that are computed together.
+const PAIR: usize = 2;
+/// The largest [`Codes::BYTES`].
+const BLOCK_BYTES_MAX: usize = 512;
+
+/// One row of a matrix.
+#[derive(Clone, Copy)]
+struct Row<'a> {
+    codes: &'a [u8],
+    /// bf16 of each group
+    scales: &'a [u8],
+    biases: &'a [u8],
+}
+
+impl<'a> Row<'a> {
+    fn new(w: MatrixRef<'a>, row: usize) -> Self {
+        let (codes, groups) = (w.format.row_bytes(w.cols), w.format.row_groups(w.cols) * 2);
+        let slice = |plane: &'a [u8], n: usize| &plane[row * n..(row + 1) * n];
+        Self {
+            codes: slice(w.codes, codes),
+            scales: slice(w.scales, groups),
+            biases: slice(w.biases, groups),
+        }
+    }
+}
+
+/// `put(row, token, w[row] · x[token])` for the rows of the range.
+#[inline(always)]
+pub(super) fn rows<S: Simd>(
+    s: S,
+    w: MatrixRef<'_>,
+    range: Range<usize>,
+    x: PreparedTile<'_>,
+    mut put: impl FnMut(usize, usize, f32),
+) {
+    let last = range.end - 1;
+    let n = range.len().div_ceil(PAIR);
+    // An odd last row is computed twice: rare, and one inner loop less.
+    let pair = |i: usize| [range.start + PAIR * i, (range.start + PAIR * i + 1).min(last)];
+    pairs(s, [w, w], n, pair, x, |i, t, y| {
+        for (row, y) in pair(i).into_iter().zip(y) {
+            put(row, t, y);
+        }
+    });
+}
+
+/// `put(i, token, [w[0][a] · x[token], w[1][b] · x[token]])` with `[a, b] = pair(i)`, for `i` below `n`.
+/// Both matrices have one format and one number of columns.
+#[inline(always)]
+pub(super) fn pairs<S: Simd>(
+    s: S,
+    w: [MatrixRef<'_>; PAIR],
+    n: usize,
+    pair: impl Fn(usize) -> [usize; PAIR],
+    x: PreparedTile<'_>,
+    mut put: impl FnMut(usize, usize, [f32; PAIR]),
+) {
+    assert!(w[0].format == w[1].format && w[0].cols == w[1].cols, "the rows of a pair are alike");
+    let group = w[0].cols.checked_div(w[0].format.row_groups(w[0].cols)).unwrap_or(0);
+    macro_rules! tile {
+        ($codes:ident, $n_token:literal) => {
+            for i in 0..n {
+                let [a, b] = pair(i);
+                let rows = [Row::new(w[0], a), Row::new(w[1], b)];
+                let y = pair_dot::<S, $codes, $n_token>(s, rows, group, x);
+                for t in 0..$n_token {
+                    put(i, t, [y[0][t], y[1][t]]);
+                }
+            }
+        };
+    }
+    with_codes!(w[0].format, C => match x.n_token {
+        1 => tile!(C, 1),
+        2 => tile!(C, 2),
+        4 => tile!(C, 4),
+        8 if S::TILE >= 8 => tile!(C, 8),
+        n => unreachable!("a tile of {n} tokens"),
+    })
+}
+
+#[inline(always)]
+fn pair_dot<S: Simd, C: Codes, const T: usize>(
+    s: S,
+    rows: [Row<'_>; PAIR],
+    group: usize,
+    tile: PreparedTile<'_>,
+) -> [[f32; T]; PAIR] {
+    let (x, _) = tile.x.as_chunks::<T>();
+    let mut totals = [[s.splat(0.0); T]; PAIR];
+    add_biases(s, rows, tile.sums.as_chunks::<T>().0, &mut totals);
+
+    // Groups that a block spans: at least 1, at most 8 (2 bits, groups of 32).
+    let n_group = C::COLS.checked_div(group).unwrap_or(0).max(1);
+    let group_of = |block: usize| (block * C::COLS).checked_div(group).unwrap_or(0);
+    let n_block = rows[0].codes.len() / C::BYTES;
+    for block in 0..n_block {
+        let codes = rows.map(|row| &row.codes[block * C::BYTES..]);
+        let x = &x[block * C::VECTORS..][..C::VECTORS];
+        let scales = rows.map(|row| row.scales.get(2 * group_of(block)..).unwrap_or(&[]));
+        add_block::<S, C, T>(s, codes, (group != 0).then_some((scales, n_group)), x, &mut totals);
+    }
+
+    let rest = rows.map(|row| &row.codes[n_block * C::BYTES..]);
+    if !rest[0].is_empty() {
+        // Zeros behind the end of the row, so that the last block is a whole one.
+        let (mut codes, mut scales) = ([[0; BLOCK_BYTES_MAX]; PAIR], [[0; 16]; PAIR]);
+        for r in 0..PAIR {
+            codes[r][..rest[r].len()].copy_from_slice(rest[r]);
+            let rest = &rows[r].scales[2 * group_of(n_block)..];
+            scales[r][..rest.len()].copy_from_slice(rest);
+        }
+        let (codes, scales) = ([&codes[0][..], &codes[1][..]], [&scales[0][..], &scales[1][..]]);
+        let x = &x[n_block * C::VECTORS..][..C::VECTORS];
+        add_block::<S, C, T>(s, codes, (group != 0).then_some((scales, n_group)), x, &mut totals);
+    }
+
+    let mut y = [[0.0; T]; PAIR];
+    for r in 0..PAIR {
+        for t in 0..T {
+            y[r][t] = s.sum(totals[r][t]);
+        }
+    }
+    y
+}
+
+/// `totals += bias · Σ x` of 16 groups a step. `sums` is `[n_sum_vector][T]`, empty for plain floats.
+#[inline(always)]
+fn add_biases<S: Simd, const T: usize>(
+    s: S,
+    rows: [Row<'_>; PAIR],
+    sums: &[[Lanes; T]],
+    totals: &mut [[S::V; T]; PAIR],
+) {
+    for (i, sums) in sums.iter().enumerate() {
+        for r in 0..PAIR {
+            let rest = &rows[r].biases[2 * LANES * i..];
+            let bias = match rest.first_chunk() {
+                Some(full) => s.load_bf16(full),
+                None => {
+                    let mut padded = [0; 2 * LANES];
+                    padded[..rest.len()].copy_from_slice(rest);
+                    s.load_bf16(&padded)
+                }
+            };
+            for t in 0..T {
+                totals[r][t] = s.fma(bias, s.load(&sums[t].0), totals[r][t]);
+            }
+        }
+    }
+}
+
+/// `totals += scale ⊙ Σ_j codes_j ⊙ x_j` of one block. `codes` and `scales` begin with those of the block;
+/// `scales` comes with the number of groups in the block, or is absent for plain floats.
+#[inline(always)]
+fn add_block<S: Simd, C: Codes, const T: usize>(
+    s: S,
+    codes: [&[u8]; PAIR],
+    scales: Option<([&[u8]; PAIR], usize)>,
+    x: &[[Lanes; T]],
+    totals: &mut [[S::V; T]; PAIR],
+) {
+    let mut partial = [[s.splat(0.0); T]; PAIR];
+    for j in 0..C::VECTORS {
+        let q = [C::vector(s, codes[0], j), C::vector(s, codes[1], j)];
+        for t in 0..T {
+            let x = s.load(&x[j][t].0);
+            for r in 0..PAIR {
+                partial[r][t] = s.fma(q[r], x, partial[r][t]);
+            }
+        }
+    }
+    for r in 0..PAIR {
+        match scales {
+            Some((scales, n_group)) => {
+                let scale = s.spread_bf16(scales[r], n_group);
+                for t in 0..T {
+                    totals[r][t] = s.fma(partial[r][t], scale, totals[r][t]);
+                }
+            }
+            None => {
+                for t in 0..T {
+                    totals[r][t] = s.add(totals[r][t], partial[r][t]);
+                }
+            }
+        }
+    }
+}

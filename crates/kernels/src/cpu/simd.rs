@@ -1,0 +1,166 @@
+//! What every kernel computes with: vectors of 16 f32 lanes, whatever the CPU's registers hold.
+//!
+//! Kernels are written once over [`Simd`]; an instruction set is an implementation of it (`avx512.rs`, `avx2.rs`,
+//! `neon.rs`, `generic.rs`). A value of an implementing type is the proof that the CPU has the instructions, so
+//! calling its methods is safe. Lanes, orders of sums and rounding are the same everywhere, so all sets with fused
+//! multiply-add give the same bits.
+//!
+//! Everything below a [`Kernel`] that touches vectors must be an `#[inline(always)]` function, not a closure: only
+//! code inlined into the function that enables the features may use them.
+
+/// Lanes of a vector.
+pub(super) const LANES: usize = 16;
+
+/// Sixteen numbers on a cache line of their own.
+#[derive(Clone, Copy, Debug, Default)]
+#[repr(C, align(64))]
+pub(super) struct Lanes(pub(super) [f32; LANES]);
+
+/// Work that is compiled for every instruction set.
+pub(super) trait Kernel {
+    type Output;
+    /// Must be `#[inline(always)]`.
+    fn run<S: Simd>(self, s: S) -> Self::Output;
+}
+
+/// An instruction set that is known to be there.
+pub(super) trait Simd: Copy + Send + Sync + 'static {
+    /// 16 f32.
+    type V: Copy;
+
+    /// The most tokens that a matrix kernel keeps in registers: 8, 4, 2 or 1.
+    const TILE: usize;
+
+    fn splat(self, x: f32) -> Self::V;
+    fn load(self, from: &[f32; LANES]) -> Self::V;
+    fn store(self, v: Self::V, to: &mut [f32; LANES]);
+    fn add(self, a: Self::V, b: Self::V) -> Self::V;
+    fn sub(self, a: Self::V, b: Self::V) -> Self::V;
+    fn mul(self, a: Self::V, b: Self::V) -> Self::V;
+    fn div(self, a: Self::V, b: Self::V) -> Self::V;
+    /// `a·b + c`, fused where the set has it.
+    fn fma(self, a: Self::V, b: Self::V, c: Self::V) -> Self::V;
+    /// The larger; `b` if one is NaN (or NaN).
+    fn max(self, a: Self::V, b: Self::V) -> Self::V;
+    /// The smaller; `b` if one is NaN (or NaN).
+    fn min(self, a: Self::V, b: Self::V) -> Self::V;
+    /// Sum of the lanes: halves of 8, of 4, of 2, of 1.
+    fn sum(self, v: Self::V) -> f32;
+    /// `2ⁿ` for whole `n` in -126..=127.
+    fn pow2(self, n: Self::V) -> Self::V;
+
+    /// `(word >> shift) & (2^bits - 1)` of 16 little-endian words, as numbers.
+    fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> Self::V;
+    /// 16 codes of `layout.bits` bits, packed without gaps from the first byte on.
+    fn packed_codes(self, bytes: &[u8; 16], layout: &Packed) -> Self::V;
+    /// 16 bf16.
+    fn load_bf16(self, from: &[u8; 32]) -> Self::V;
+    /// 16 IEEE halves.
+    fn load_f16(self, from: &[u8; 32]) -> Self::V;
+    /// `n` (1, 2, 4 or 8) bf16, each on `16 / n` neighbouring lanes. `from` has `2n` bytes.
+    fn spread_bf16(self, from: &[u8], n: usize) -> Self::V;
+}
+
+/// Where 16 packed codes lie: code `i` is bits `shift[i] ..` of the 16-bit number at byte `byte[i]`.
+pub(super) struct Packed {
+    /// Bits of a code, at most 8.
+    pub(super) bits: u32,
+    /// For byte shuffles: each 32-bit lane takes its two bytes, then two zeros (index 0x80).
+    pub(super) shuffle: [[u8; 4]; LANES],
+    pub(super) shift: [u32; LANES],
+}
+
+impl Packed {
+    pub(super) const fn new(bits: u32) -> Self {
+        let mut packed = Self { bits, shuffle: [[0x80; 4]; LANES], shift: [0; LANES] };
+        let mut i = 0;
+        while i < LANES {
+            let bit = i as u32 * bits;
+            packed.shuffle[i][0] = (bit / 8) as u8;
+            packed.shuffle[i][1] = (bit / 8 + 1) as u8;
+            packed.shift[i] = bit % 8;
+            i += 1;
+        }
+        packed
+    }
+}
+
+/// Up to 16 numbers at `row[at..]`, zeros behind the end.
+#[inline(always)]
+pub(super) fn load_at<S: Simd>(s: S, row: &[f32], at: usize) -> S::V {
+    match row.get(at..at + LANES) {
+        Some(full) => s.load(full.try_into().expect("16 numbers")),
+        None => {
+            let mut lanes = [0.0; LANES];
+            let rest = row.get(at..).unwrap_or(&[]);
+            lanes[..rest.len()].copy_from_slice(rest);
+            s.load(&lanes)
+        }
+    }
+}
+
+/// Stores the lanes that lie inside `row[at..]`.
+#[inline(always)]
+pub(super) fn store_at<S: Simd>(s: S, v: S::V, row: &mut [f32], at: usize) {
+    match row.get_mut(at..at + LANES) {
+        Some(full) => s.store(v, full.try_into().expect("16 numbers")),
+        None => {
+            let mut lanes = [0.0; LANES];
+            s.store(v, &mut lanes);
+            let rest = row.get_mut(at..).unwrap_or(&mut []);
+            rest.copy_from_slice(&lanes[..rest.len()]);
+        }
+    }
+}
+
+/// `Σ a·b` in four interleaved chains. `b` is at least as long as `a`.
+#[inline(always)]
+pub(super) fn dot<S: Simd>(s: S, a: &[f32], b: &[f32]) -> f32 {
+    let mut sums = [s.splat(0.0); 4];
+    let mut at = 0;
+    while at < a.len() {
+        for (i, sum) in sums.iter_mut().enumerate() {
+            let at = at + i * LANES;
+            *sum = s.fma(load_at(s, a, at), load_at(s, &b[..a.len()], at), *sum);
+        }
+        at += 4 * LANES;
+    }
+    s.sum(s.add(s.add(sums[0], sums[1]), s.add(sums[2], sums[3])))
+}
+
+/// `eˣ` within 2 ulp; 0 below -104, infinity above 88.73, NaN stays NaN.
+///
+/// `x = n·ln 2 + r`, a polynomial of degree 7 in `r` (Cephes expf), then two exact powers of two, so that results
+/// below the normal range lose only what they must.
+#[inline(always)]
+pub(super) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
+    // Adding and subtracting 1.5·2²³ rounds to a whole number.
+    const ROUND: f32 = 12_582_912.0;
+    const POLYNOMIAL: [f32; 6] =
+        [1.987_569_1e-4, 1.398_2e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 5e-1];
+    let round = s.splat(ROUND);
+    let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
+    let n = s.sub(s.fma(x, s.splat(std::f32::consts::LOG2_E), round), round);
+    let r = s.fma(n, s.splat(-0.693_359_375), x);
+    let r = s.fma(n, s.splat(2.121_944_4e-4), r);
+    let mut p = s.splat(POLYNOMIAL[0]);
+    for c in &POLYNOMIAL[1..] {
+        p = s.fma(p, r, s.splat(*c));
+    }
+    let e = s.add(s.fma(p, s.mul(r, r), r), s.splat(1.0));
+    let half = s.sub(s.fma(n, s.splat(0.5), round), round);
+    s.mul(s.mul(e, s.pow2(half)), s.pow2(s.sub(n, half)))
+}
+
+/// `1 / (1 + e⁻ˣ)`
+#[inline(always)]
+pub(super) fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
+    let one = s.splat(1.0);
+    s.div(one, s.add(one, exp(s, s.sub(s.splat(0.0), x))))
+}
+
+/// `x / (1 + e⁻ˣ)`
+#[inline(always)]
+pub(super) fn silu<S: Simd>(s: S, x: S::V) -> S::V {
+    s.div(x, s.add(s.splat(1.0), exp(s, s.sub(s.splat(0.0), x))))
+}
