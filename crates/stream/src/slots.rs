@@ -173,7 +173,7 @@ impl ExpertStream {
     /// Nothing is pinned then.
     ///
     /// # Panics
-    /// There is no such layer or expert.
+    /// There is no such layer or expert, or one that must be read is requested twice.
     pub fn request(&mut self, layer: usize, experts: &[usize]) -> Result<Lease, StreamError> {
         let n_expert = self.layers[layer].xxh3.len();
         assert!(

@@ -97,7 +97,7 @@ impl<'a> Mount<'a> {
         let mut kind = kind.split(' ');
         let version = match kind.next()? {
             "cgroup2" => Version::V2,
-            "cgroup" if kind.last()?.split(',').any(|option| option == "memory") => Version::V1,
+            "cgroup" if kind.next_back()?.split(',').any(|option| option == "memory") => Version::V1,
             _ => return None,
         };
         Some(Self { version, root, point })
