@@ -1,1 +1,70 @@
-fn main() {}
+//! The program: what is typed, what is decided, and one file for each command.
+//!
+//! `flags.rs` is what the user typed; `plan.rs` decides everything that was left open, and divides the memory. The
+//! crates below do the work. Errors become one line and a hint here (`hint.rs`), and nowhere else.
+#![forbid(unsafe_code)]
+
+mod answer;
+mod bench;
+mod bytes;
+mod chat;
+mod demo;
+mod error;
+mod eval;
+mod flags;
+mod hint;
+mod inspect;
+mod interrupt;
+mod load;
+mod meter;
+mod npy;
+mod output;
+mod pack;
+mod plan;
+mod progress;
+mod report;
+mod run;
+mod size;
+mod target;
+mod text;
+mod timing;
+mod verify;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use crate::error::CliError;
+use crate::flags::{Command, Flags};
+
+/// Bad usage, as clap has it.
+const EXIT_USAGE: u8 = 2;
+
+fn main() -> ExitCode {
+    match dispatch(Flags::parse().command) {
+        Ok(code) => code,
+        Err(error) if hint::is_broken_pipe(&error) => ExitCode::SUCCESS,
+        Err(error) => {
+            hint::print(&error);
+            let is_usage = matches!(error.downcast_ref(), Some(CliError::Usage(_)));
+            if is_usage { EXIT_USAGE.into() } else { ExitCode::FAILURE }
+        }
+    }
+}
+
+fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
+    match command {
+        Command::Run(flags) => {
+            let was_finished = run::run(flags)?;
+            return Ok(if was_finished { ExitCode::SUCCESS } else { interrupt::EXIT_CODE.into() });
+        }
+        Command::Chat(flags) => chat::chat(flags)?,
+        Command::Pack(flags) => pack::pack(&flags)?,
+        Command::Inspect(flags) => inspect::inspect(&flags)?,
+        Command::Verify(flags) => verify::verify(&flags)?,
+        Command::Bench(flags) => bench::bench(&flags)?,
+        Command::Eval(flags) => eval::eval(&flags)?,
+        Command::Synth(flags) => pack::synth(&flags)?,
+    }
+    Ok(ExitCode::SUCCESS)
+}

@@ -1,0 +1,71 @@
+//! What can go wrong at the edge: between what was typed and what the library crates are asked for.
+
+use std::io;
+use std::path::PathBuf;
+
+use crate::size::Size;
+
+/// A request that cannot be carried out.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    /// Flags that contradict each other or the model. Exit code 2.
+    #[error("{0}")]
+    Usage(String),
+    /// This build has no demo model.
+    #[error("this program was built without the demo model")]
+    NoDemo,
+    /// Nothing there, or not allowed.
+    #[error("{path}: cannot open the model: {source}")]
+    NoModel { path: PathBuf, source: io::Error },
+    /// A safetensors folder.
+    #[error("{path} is a checkpoint, not a store")]
+    NotPacked { path: PathBuf },
+    /// Some file.
+    #[error("{path} is a file, a model is a store folder")]
+    ModelIsFile { path: PathBuf },
+    /// `synth` stores have none.
+    #[error("{model} has no tokenizer, so it can neither read nor write text")]
+    NoTokenizer { model: String },
+    /// A prompt that is not UTF-8.
+    #[error("the prompt is not valid UTF-8")]
+    PromptEncoding,
+    /// Standard input was empty.
+    #[error("the prompt is empty")]
+    EmptyPrompt,
+    /// The budget holds less than the least that is needed.
+    #[error("{}", no_room(.0))]
+    Memory(Box<NoRoom>),
+    /// `verify` found problems, which have been printed.
+    #[error("{model}: {n_problem} problems found")]
+    Damaged { model: String, n_problem: usize },
+    /// A file of the user's that cannot be read or written.
+    #[error("{path}: cannot {action}: {source}")]
+    Io { path: PathBuf, action: &'static str, source: io::Error },
+    /// A file of the user's with other contents than expected.
+    #[error("{path}: {why}")]
+    Input { path: PathBuf, why: String },
+}
+
+/// What is needed at least, and what there is.
+#[derive(Debug)]
+pub(crate) struct NoRoom {
+    /// The budget.
+    pub(crate) budget: Size,
+    /// Was it given by the user?
+    pub(crate) is_given: bool,
+    /// What is needed, by name.
+    pub(crate) parts: Vec<(&'static str, Size)>,
+}
+
+impl NoRoom {
+    /// Sum of all parts.
+    pub(crate) fn needed(&self) -> Size {
+        Size(self.parts.iter().map(|(_, size)| size.0).sum())
+    }
+}
+
+fn no_room(room: &NoRoom) -> String {
+    let parts: Vec<String> = room.parts.iter().map(|(name, size)| format!("{name} {size}")).collect();
+    let budget = if room.is_given { "--memory is" } else { "a safe share of this machine's memory is" };
+    format!("the model needs at least {} ({}), {budget} {}", room.needed(), parts.join(", "), room.budget)
+}

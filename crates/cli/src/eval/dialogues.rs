@@ -1,0 +1,94 @@
+//! Answers to conversations in a file, exactly as generated, for scoring elsewhere.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+
+use generate::{GenerateOptions, Message, RenderOptions, generate};
+use model::Timeline;
+use serde::Deserialize;
+use serde_json::{Value, json};
+
+use crate::error::CliError;
+use crate::flags::EvalFlags;
+use crate::load::{Loaded, load};
+use crate::output::note;
+use crate::plan::Work;
+use crate::target;
+use crate::text::TextModel;
+
+/// Dialogues between two notes about progress.
+const NOTE_EVERY: usize = 20;
+
+/// One line of the input; other fields are for the scorer.
+#[derive(Debug, Deserialize)]
+struct Dialogue {
+    id: Value,
+    messages: Vec<Message>,
+    #[serde(default)]
+    tools: Vec<Value>,
+    think: Option<bool>,
+}
+
+pub(super) fn answer_all(flags: &EvalFlags, dialogues_path: &Path, out_path: &Path) -> anyhow::Result<()> {
+    let dialogues = read(dialogues_path)?;
+    let store = target::open(Some(&flags.model))?;
+    let text = TextModel::load(&store)?.check_template()?;
+    let options = GenerateOptions {
+        sampling: text.sampling(&flags.sampling)?,
+        stop_ids: text.stop_ids.clone(),
+        max_tokens: Some(flags.max_tokens),
+        thinking_open: false,
+        raw: true,
+    };
+    let mut loaded = load(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 0 })?;
+    let mut partial = out_path.as_os_str().to_owned();
+    partial.push(".partial");
+    let partial = PathBuf::from(partial);
+    let failed = |source: io::Error| CliError::Io { path: out_path.to_owned(), action: "write", source };
+    let mut out = BufWriter::new(File::create(&partial).map_err(failed)?);
+    for (i, dialogue) in dialogues.iter().enumerate() {
+        let answer = answer(&mut loaded, &text, dialogue, &options)?;
+        writeln!(out, "{}", json!({"id": dialogue.id, "text": answer})).map_err(failed)?;
+        if (i + 1) % NOTE_EVERY == 0 {
+            note(format_args!("{} of {} dialogues", i + 1, dialogues.len()));
+        }
+    }
+    out.flush().and_then(|()| fs::rename(&partial, out_path)).map_err(failed)?;
+    note(format_args!("{}: {} answers", out_path.display(), dialogues.len()));
+    Ok(())
+}
+
+/// The text as generated: thinking and tool calls with their tags.
+fn answer(
+    loaded: &mut Loaded,
+    text: &TextModel,
+    dialogue: &Dialogue,
+    options: &GenerateOptions,
+) -> anyhow::Result<String> {
+    let render = RenderOptions { thinking: dialogue.think, ..RenderOptions::default() };
+    let prompt = text.prompt(&dialogue.messages, &dialogue.tools, &render)?;
+    let mut session = loaded.engine.session(loaded.plan.n_ctx);
+    let mut model = Timeline { engine: &mut loaded.engine, session: &mut session };
+    let on_event = &mut |_: generate::Event<'_>| ControlFlow::Continue(());
+    let outcome = generate(&mut model, &text.tokenizer, &prompt.ids, options, on_event)?;
+    Ok(text.tokenizer.decode(&outcome.generated, true))
+}
+
+fn read(path: &Path) -> Result<Vec<Dialogue>, CliError> {
+    let failed = |source| CliError::Io { path: path.to_owned(), action: "read", source };
+    let mut dialogues = Vec::new();
+    for (i, line) in BufReader::new(File::open(path).map_err(failed)?).lines().enumerate() {
+        let line = line.map_err(failed)?;
+        if line.trim().is_empty() {
+            continue;
+        }
+        let dialogue = serde_json::from_str(&line).map_err(|error| CliError::Input {
+            path: path.to_owned(),
+            why: format!("line {}: {error}", i + 1),
+        })?;
+        dialogues.push(dialogue);
+    }
+    Ok(dialogues)
+}

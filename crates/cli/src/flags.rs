@@ -1,0 +1,336 @@
+//! What the user typed, and nothing else: no defaults that depend on the machine or the model, no files opened.
+//! `plan.rs` turns it into decisions.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand, ValueEnum};
+use convert::{Bits, PackOptions, RoleSelector, SYNTH_PRESETS};
+
+use crate::size::Size;
+
+/// Runs Mixture-of-Experts language models larger than memory.
+#[derive(Debug, Parser)]
+#[command(name = "flash-moe", version, max_term_width = 100)]
+pub(crate) struct Flags {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Answer one prompt (without MODEL: with the demo model inside this program).
+    Run(RunFlags),
+    /// Chat in the terminal (without MODEL: with the demo model inside this program).
+    Chat(ChatFlags),
+    /// Turn a checkpoint (a folder of safetensors files) into a store.
+    Pack(PackFlags),
+    /// Say what a store is: shapes, sizes, bytes per token, memory plan.
+    Inspect(InspectFlags),
+    /// Read a whole store and check checksums and values.
+    Verify(VerifyFlags),
+    /// Measure prefill and decode speed, and the limits of this machine.
+    Bench(BenchFlags),
+    /// Write the logits of given tokens, or the answers to given dialogues.
+    Eval(EvalFlags),
+    /// Write a store with random weights at a model's true shapes.
+    Synth(SynthFlags),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunFlags {
+    /// A store (see `pack`). If only one argument is given: a model if it is an existing path or looks like one,
+    /// else the prompt.
+    #[arg(value_name = "MODEL")]
+    pub(crate) first: Option<OsString>,
+    /// The prompt; `-` reads it from standard input. Without one: a chat on a terminal, else standard input.
+    #[arg(value_name = "PROMPT")]
+    pub(crate) second: Option<String>,
+    /// The prompt is the whole text: no chat template, special tokens in it count.
+    #[arg(long)]
+    pub(crate) raw: bool,
+    /// Result as JSON on standard output, everything else on standard error.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) answer: AnswerFlags,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChatFlags {
+    /// A store (see `pack`).
+    pub(crate) model: Option<PathBuf>,
+    #[command(flatten)]
+    pub(crate) answer: AnswerFlags,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+}
+
+/// How an answer is made.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AnswerFlags {
+    /// Most tokens of an answer [default: what the context has left].
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) max_tokens: Option<usize>,
+    /// Let the model think before it answers [default: as its template has it].
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) think: Option<OnOff>,
+    /// Print where the time went, by layer.
+    #[arg(long)]
+    pub(crate) timing: bool,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
+}
+
+/// How tokens are chosen. Defaults come from the model's generation_config.json.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Sampling (defaults come from the model)")]
+pub(crate) struct SamplingFlags {
+    /// Makes sampling repeatable [default: another one each time].
+    #[arg(long, value_name = "N")]
+    pub(crate) seed: Option<u64>,
+    /// 0 takes the likeliest token.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) temperature: Option<f32>,
+    /// Likeliest tokens that hold this much probability.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) top_p: Option<f32>,
+    /// So many of the likeliest tokens; 0 is all.
+    #[arg(long, value_name = "N")]
+    pub(crate) top_k: Option<usize>,
+    /// Tokens at least this likely, relative to the likeliest.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) min_p: Option<f32>,
+    /// Subtracted from the logits of tokens that were generated before.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) presence_penalty: Option<f32>,
+    /// Subtracted as often as a token was generated before.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) frequency_penalty: Option<f32>,
+    /// Divides (or multiplies) the logits of tokens that were seen before; 1 is off.
+    #[arg(long, value_name = "X", allow_negative_numbers = true)]
+    pub(crate) repetition_penalty: Option<f32>,
+}
+
+/// Where and in how much memory the model runs.
+#[derive(Clone, Debug, Args)]
+#[command(next_help_heading = "Engine")]
+pub(crate) struct EngineFlags {
+    /// Where to compute.
+    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    pub(crate) device: Device,
+    /// Computing threads [default: one a core].
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) threads: Option<usize>,
+    /// The whole memory budget, such as 6GiB or 1500MB [default: a safe share of what is available].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
+    /// What keeps experts in memory: our own slots, or the system's page cache; auto is slots.
+    #[arg(long, value_name = "POLICY", default_value = "auto")]
+    pub(crate) cache: Cache,
+    /// Threads that read experts.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) readers: Option<usize>,
+    /// Experts a token uses: fewer than the model's own number is faster and changes the output.
+    #[arg(long, value_name = "K", value_parser = at_least_one())]
+    pub(crate) experts: Option<usize>,
+    /// Most tokens of prompt and answer together [default: the model's, at most 8192].
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) ctx: Option<usize>,
+    /// Say more on standard error: the memory plan, speeds.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct PackFlags {
+    /// The checkpoint: a folder with config.json and safetensors files.
+    pub(crate) source: PathBuf,
+    /// The store to write; must not exist. An unfinished one is continued.
+    pub(crate) store: PathBuf,
+    #[command(flatten)]
+    pub(crate) format: FormatFlags,
+}
+
+/// How weights are stored.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct FormatFlags {
+    /// Bits of the experts and projections: 8, 6, 5, 4, 3, 2, or `source` for each tensor's own type (`synth`: bf16).
+    #[arg(long, value_name = "BITS", default_value = "4", value_parser = str::parse::<Bits>)]
+    pub(crate) bits: Bits,
+    /// Weights that share a scale and a bias: 32, 64 or 128.
+    #[arg(long, value_name = "N", default_value_t = 64)]
+    pub(crate) group: u8,
+    /// Other bits for one role, such as lm_head=6 or experts=3; repeatable.
+    #[arg(long, value_name = "ROLE=BITS", value_parser = PackOptions::parse_role)]
+    pub(crate) role: Vec<(RoleSelector, Bits)>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct InspectFlags {
+    /// A store (without: the demo model).
+    pub(crate) model: Option<PathBuf>,
+    /// Result as JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Plan for this budget, such as 6GiB [default: a safe share of what is available].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) memory: Option<Size>,
+    /// Plan for this context [default: the model's, at most 8192].
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) ctx: Option<usize>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyFlags {
+    /// A store (without: the demo model).
+    pub(crate) model: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BenchFlags {
+    /// A store (without: the demo model).
+    pub(crate) model: Option<PathBuf>,
+    /// Tokens of the random prompt.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = at_least_one())]
+    pub(crate) prompt_tokens: usize,
+    /// Tokens to decode.
+    #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one())]
+    pub(crate) tokens: usize,
+    /// Tokens to decode before measuring starts.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) warmup: usize,
+    /// Seed of the random prompt.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+    /// Result as JSON on standard output, everything else on standard error.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Print where the time went, by layer.
+    #[arg(long)]
+    pub(crate) timing: bool,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+}
+
+#[derive(Debug, Args)]
+#[command(group = clap::ArgGroup::new("task").required(true).args(["ids", "dialogues"]))]
+pub(crate) struct EvalFlags {
+    /// A store.
+    pub(crate) model: PathBuf,
+    /// Token ids: a JSON array, or numbers separated by blanks.
+    #[arg(long, value_name = "FILE", requires = "dump_logits")]
+    pub(crate) ids: Option<PathBuf>,
+    /// Where to write the logits after each token: f32, [n_tokens, n_vocab].
+    #[arg(long, value_name = "OUT.npy", requires = "ids")]
+    pub(crate) dump_logits: Option<PathBuf>,
+    /// Feed the tokens in such pieces: `70,33,1x47` is 70, then 33, then 47 times 1.
+    #[arg(long, value_name = "SPLIT", requires = "ids")]
+    pub(crate) split: Option<String>,
+    /// Conversations to answer, one JSON object a line: {"id", "messages", "tools", "think"}.
+    #[arg(long, value_name = "FILE.jsonl", requires = "out", conflicts_with = "ids")]
+    pub(crate) dialogues: Option<PathBuf>,
+    /// Where to write the answers, one JSON object a line: {"id", "text"}.
+    #[arg(long, value_name = "FILE.jsonl", requires = "dialogues")]
+    pub(crate) out: Option<PathBuf>,
+    /// Most tokens of an answer.
+    #[arg(long, value_name = "N", default_value_t = 400, value_parser = at_least_one(), requires = "dialogues")]
+    pub(crate) max_tokens: usize,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct SynthFlags {
+    /// The store to write; must not exist.
+    pub(crate) out: PathBuf,
+    /// Whose shapes.
+    #[arg(long, value_name = "MODEL", value_parser = clap::builder::PossibleValuesParser::new(SYNTH_PRESETS))]
+    pub(crate) like: String,
+    /// Only so many layers.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) layers: Option<usize>,
+    #[command(flatten)]
+    pub(crate) format: FormatFlags,
+    /// Another size of the vocabulary.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) vocab: Option<usize>,
+    /// Makes the weights repeatable.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(crate) seed: u64,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Device {
+    /// The best there is: the CPU.
+    Auto,
+    /// The CPU.
+    Cpu,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Cache {
+    /// Slots.
+    Auto,
+    /// A fixed number of expert slots, filled past the page cache.
+    Slots,
+    /// Buffered reads; the system keeps what it likes.
+    Page,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum OnOff {
+    On,
+    Off,
+}
+
+/// Counts of which zero makes no sense.
+fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {
+    use clap::builder::TypedValueParser;
+    clap::value_parser!(u64).range(1..=u64::from(u32::MAX)).map(|n| n as usize)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    /// The declarations contradict each other: the program would panic at its start.
+    #[test]
+    fn the_declarations_are_consistent() {
+        Flags::command().debug_assert();
+    }
+
+    /// A command line would be taken for another.
+    #[test]
+    fn bad_usage_is_refused() {
+        let cases = [
+            "run --threads 0",
+            "run --memory 6G",
+            "run --cache disk",
+            "run --device gpu",
+            "run --think maybe",
+            "bench m --tokens 0",
+            "eval m",
+            "eval m --ids a",
+            "eval m --dump-logits a",
+            "eval m --ids a --dump-logits b --dialogues c --out d",
+            "eval m --dialogues c",
+            "serve",
+            "synth out",
+            "synth out --like gpt",
+            "pack a b --bits 7",
+            "pack a b --role lm_head",
+        ];
+        for case in cases {
+            let args = std::iter::once("flash-moe").chain(case.split(' '));
+            let error = Flags::try_parse_from(args).expect_err(case);
+            assert_eq!(error.exit_code(), 2, "{case}");
+        }
+    }
+}

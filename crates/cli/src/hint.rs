@@ -1,0 +1,175 @@
+//! What a user can do about an error: all hints, in one place.
+
+use convert::ConvertError;
+use generate::GenerateError;
+use model::ModelError;
+use store::StoreError;
+use stream::StreamError;
+
+use crate::error::{CliError, NoRoom};
+use crate::output::note;
+
+/// Prints an error on one line and, if there is something to do, a hint on another.
+pub(crate) fn print(error: &anyhow::Error) {
+    note(format_args!("error: {}", one_line(&format!("{error:#}"))));
+    if let Some(hint) = hint(error) {
+        note(format_args!("hint: {}", one_line(&hint)));
+    }
+}
+
+/// Did the reader of our output go away? That is no failure.
+pub(crate) fn is_broken_pipe(error: &anyhow::Error) -> bool {
+    let kind = |cause: &(dyn std::error::Error + 'static)| cause.downcast_ref().map(std::io::Error::kind);
+    error.chain().any(|cause| kind(cause) == Some(std::io::ErrorKind::BrokenPipe))
+}
+
+/// Names of files and tensors may contain anything.
+fn one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { '\u{FFFD}' } else { c }).collect()
+}
+
+/// The hint for an error, if there is something to do.
+fn hint(error: &anyhow::Error) -> Option<String> {
+    error.chain().find_map(|cause| {
+        let cli = cause.downcast_ref().and_then(for_cli);
+        let convert = || cause.downcast_ref().and_then(for_convert);
+        let store = || cause.downcast_ref().and_then(for_store);
+        let stream = || cause.downcast_ref().and_then(for_stream);
+        let model = || cause.downcast_ref().and_then(for_model);
+        let generate = || cause.downcast_ref().and_then(for_generate);
+        cli.or_else(convert).or_else(store).or_else(stream).or_else(model).or_else(generate)
+    })
+}
+
+fn for_cli(error: &CliError) -> Option<String> {
+    Some(match error {
+        CliError::NoDemo => "name a model: flash-moe run STORE PROMPT".into(),
+        CliError::NoModel { .. } => {
+            "MODEL is a store folder made by 'flash-moe pack'; a prompt that looks like a path goes through '-'".into()
+        }
+        CliError::NotPacked { path } => {
+            let source = if path.is_file() { path.parent().unwrap_or(path) } else { path };
+            let name = source.file_name().unwrap_or(source.as_os_str()).to_string_lossy();
+            format!("pack it first: flash-moe pack {} {}", quoted(&source.to_string_lossy()), quoted(&format!("{name}.store")))
+        }
+        CliError::ModelIsFile { .. } => {
+            "make a store from a folder of safetensors files: flash-moe pack CHECKPOINT STORE".into()
+        }
+        CliError::NoTokenizer { model } => format!("measure it instead: flash-moe bench {}", quoted(model)),
+        CliError::Memory(room) => for_memory(room),
+        CliError::Damaged { .. } => "copy or pack the store again".into(),
+        CliError::EmptyPrompt => "flash-moe run \"What can you do?\"".into(),
+        _ => return None,
+    })
+}
+
+fn for_memory(room: &NoRoom) -> String {
+    let more = format!("give it more (--memory {}MiB or above)", room.needed().0.div_ceil(1 << 20));
+    format!("{more}, or need less: a shorter --ctx, or a store with fewer --bits")
+}
+
+fn for_convert(error: &ConvertError) -> Option<String> {
+    Some(match error {
+        ConvertError::NotACheckpoint { .. } => {
+            "SOURCE is a folder with config.json and *.safetensors files, as it comes from a model hub".into()
+        }
+        ConvertError::MissingShards { .. } | ConvertError::Header { .. } => {
+            "download the named files again; nothing was written".into()
+        }
+        ConvertError::BadWeight { .. } => "the checkpoint is damaged; download the named file again".into(),
+        ConvertError::Store(error) => return for_store(error),
+        _ => return None,
+    })
+}
+
+fn for_store(error: &StoreError) -> Option<String> {
+    Some(match error {
+        StoreError::NotAStore { .. } => "make a store with: flash-moe pack CHECKPOINT STORE".into(),
+        StoreError::FutureVersion { .. } => {
+            "use a newer flash-moe, or pack the checkpoint again with this one".into()
+        }
+        StoreError::Invalid { .. } | StoreError::Checksum { .. } => {
+            "the store is damaged: 'flash-moe verify' lists all that is wrong; copy or pack it again".into()
+        }
+        StoreError::DiskFull { .. } => {
+            "free some space, or write to another disk; an unfinished store is continued".into()
+        }
+        StoreError::Exists { .. } => "choose another name, or remove it first".into(),
+        StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            "free some space and run the same command again: it goes on where it stopped".into()
+        }
+        StoreError::Io { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+            "check who may read the file: ls -l".into()
+        }
+        _ => return None,
+    })
+}
+
+fn for_stream(error: &StreamError) -> Option<String> {
+    Some(match error {
+        StreamError::Read { .. } => {
+            "check the drive and its cable; 'flash-moe verify' reads the whole store".into()
+        }
+        StreamError::Checksum { .. } => {
+            "the store is damaged: 'flash-moe verify' lists all that is wrong".into()
+        }
+        StreamError::Allocate { .. } | StreamError::TooFewSlots { .. } => "change --memory".into(),
+        _ => return None,
+    })
+}
+
+fn for_model(error: &ModelError) -> Option<String> {
+    match error {
+        ModelError::Store(error) => for_store(error),
+        ModelError::Stream(error) => for_stream(error),
+        ModelError::ContextFull { .. } => Some("raise --ctx; in a chat, /clear starts over".into()),
+        ModelError::NonFinite { .. } => Some("'flash-moe verify' checks the store".into()),
+        _ => None,
+    }
+}
+
+fn for_generate(error: &GenerateError) -> Option<String> {
+    match error {
+        GenerateError::NoTemplate => Some("use --raw to give the whole prompt as text".into()),
+        GenerateError::PromptTooLong { n_prompt, .. } => {
+            Some(format!("raise --ctx above {n_prompt}, or shorten the prompt"))
+        }
+        GenerateError::Model(error) => for_model(error),
+        _ => None,
+    }
+}
+
+/// As a shell would want it.
+fn quoted(text: &str) -> String {
+    let is_plain = |c: char| c.is_alphanumeric() || "-_./=+:@".contains(c);
+    if !text.is_empty() && text.chars().all(is_plain) {
+        text.to_owned()
+    } else {
+        format!("'{}'", text.replace('\'', r"'\''"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::PathBuf;
+
+    use anyhow::Context;
+
+    use super::*;
+
+    /// A hint would get lost when an error is wrapped, or name a command that cannot be pasted.
+    #[test]
+    fn hints_are_found_in_the_chain() {
+        let check = |error: anyhow::Error, expected: &str| assert_eq!(hint(&error).unwrap(), expected);
+        let packed = |path: &str| anyhow::Error::from(CliError::NotPacked { path: PathBuf::from(path) });
+        check(packed("/m/Qwen"), "pack it first: flash-moe pack /m/Qwen Qwen.store");
+        check(
+            packed("/m/it's Qwen"),
+            r"pack it first: flash-moe pack '/m/it'\''s Qwen' 'it'\''s Qwen.store'",
+        );
+        let exists = StoreError::Exists { path: "x".into() };
+        let wrapped = Err::<(), _>(ModelError::Store(exists)).context("loading").unwrap_err();
+        check(wrapped, "choose another name, or remove it first");
+        assert_eq!(hint(&anyhow::anyhow!("something else")), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! From flags to decisions: every default is chosen here, and all memory is divided up before any is taken.
+
+use model::{EngineOptions, Footprint};
+use store::Store;
+use stream::{CacheMode, StreamOptions};
+
+use crate::error::{CliError, NoRoom};
+use crate::flags::{Cache, Device, EngineFlags};
+use crate::size::Size;
+
+/// Context if neither the user nor the model asks for less.
+const N_CTX_DEFAULT: usize = 8192;
+/// Reading threads: enough to keep a drive's queue full with records of a few megabytes.
+const N_READER_DEFAULT: usize = 8;
+/// Share of the available memory that is taken without being asked, in percent: the rest is for the system and for
+/// programs that grow.
+const SHARE_PERCENT: u64 = 80;
+/// Left for stacks, the allocator's slack and small buffers.
+const RESERVE_BYTES: u64 = 24 << 20;
+/// Most tokens of a prefill chunk, and the unit in which it shrinks.
+const N_BATCH_MAX: usize = 2048;
+const N_BATCH_STEP: usize = 64;
+/// Activations may take this fraction of what experts could have: a larger chunk reads each expert less often, but a
+/// slot saves reads too.
+const SCRATCH_SHARE: u64 = 8;
+/// Staging slots of the page policy, in tokens' worth of experts: one group computes while the next is read.
+const STAGING_TOKENS: u64 = 4;
+
+/// What a command will do with the model.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Work {
+    /// Positions it needs; `None`: a conversation of unknown length.
+    pub(crate) n_ctx: Option<usize>,
+    /// Most tokens that it will feed at once; `None`: unknown.
+    pub(crate) n_feed: Option<usize>,
+    /// Recurrent states that it keeps to go back to.
+    pub(crate) n_snapshot: u64,
+}
+
+/// Everything decided.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Plan {
+    /// All memory that the process may use.
+    pub(crate) budget: Size,
+    pub(crate) n_thread: usize,
+    pub(crate) n_ctx: usize,
+    pub(crate) n_batch: usize,
+    pub(crate) n_expert_used: usize,
+    /// Does the user want another number of experts than the model has?
+    pub(crate) is_approximate: bool,
+    pub(crate) stream: StreamOptions,
+    footprint: Footprint,
+    used_bytes: u64,
+    n_snapshot: u64,
+}
+
+/// What is asked for, by flags or by `inspect`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wishes {
+    pub(crate) memory: Option<Size>,
+    pub(crate) cache: Cache,
+    pub(crate) ctx: Option<usize>,
+    pub(crate) threads: Option<usize>,
+    pub(crate) readers: Option<usize>,
+    pub(crate) experts: Option<usize>,
+}
+
+impl From<&EngineFlags> for Wishes {
+    fn from(flags: &EngineFlags) -> Self {
+        // The CPU is the only device: auto and cpu are the same.
+        let (Device::Auto | Device::Cpu) = flags.device;
+        Self {
+            memory: flags.memory,
+            cache: flags.cache,
+            ctx: flags.ctx,
+            threads: flags.threads,
+            readers: flags.readers,
+            experts: flags.experts,
+        }
+    }
+}
+
+impl Plan {
+    /// Decides for `store` on this machine, as it is now.
+    ///
+    /// # Errors
+    /// The budget cannot hold what is needed at least, or a wish does not fit the model.
+    pub(crate) fn new(wishes: &Wishes, store: &Store, work: Work) -> Result<Self, CliError> {
+        let available = Size(stream::available_bytes());
+        let used_bytes = stream::rss_bytes();
+        let n_core = std::thread::available_parallelism().map_or(1, usize::from);
+        Self::on_machine(wishes, store, work, Machine { available, used_bytes, n_core })
+    }
+
+    fn on_machine(wishes: &Wishes, store: &Store, work: Work, machine: Machine) -> Result<Self, CliError> {
+        let config = store.config();
+        let n_expert_used = wishes.experts.unwrap_or(config.n_expert_used);
+        if config.n_expert < n_expert_used {
+            let why =
+                format!("--experts {n_expert_used} is more than the {} that the model has", config.n_expert);
+            return Err(CliError::Usage(why));
+        }
+        let n_ctx = wishes.ctx.or(work.n_ctx).unwrap_or(config.n_ctx_train.min(N_CTX_DEFAULT));
+        if config.n_ctx_train < n_ctx {
+            let why = format!(
+                "a context of {n_ctx} is more than the {} that the model is made for",
+                config.n_ctx_train
+            );
+            return Err(CliError::Usage(why));
+        }
+        let mode = if wishes.cache == Cache::Page { CacheMode::Page } else { CacheMode::Slots };
+        let mut plan = Self {
+            budget: wishes.memory.unwrap_or(machine.safe_share()),
+            n_thread: wishes.threads.unwrap_or(machine.n_core),
+            n_ctx,
+            n_batch: N_BATCH_STEP,
+            n_expert_used,
+            is_approximate: n_expert_used != config.n_expert_used,
+            stream: StreamOptions { mode, n_slot: 0, n_reader: wishes.readers.unwrap_or(N_READER_DEFAULT) },
+            footprint: Footprint::of(store),
+            used_bytes: machine.used_bytes,
+            n_snapshot: work.n_snapshot,
+        };
+        plan.divide(work.n_feed.unwrap_or(n_ctx), wishes.memory.is_some())?;
+        Ok(plan)
+    }
+
+    /// Sets the chunk and the slots: first what must be, then a longer chunk, then experts.
+    fn divide(&mut self, n_feed: usize, is_given: bool) -> Result<(), CliError> {
+        let f = self.footprint;
+        // One token's experts of a layer at once; the stream works with two slots or more.
+        let n_slot_min = (self.n_expert_used as u64).max(2);
+        self.stream.n_slot = n_slot_min as usize;
+        let needed = self.parts().iter().map(|(_, size)| size.0).sum();
+        let Some(free) = self.budget.0.checked_sub(needed) else {
+            return Err(CliError::Memory(Box::new(NoRoom {
+                budget: self.budget,
+                is_given,
+                parts: self.parts(),
+            })));
+        };
+        let n_step =
+            (free / SCRATCH_SHARE / (f.scratch_bytes_per_token * N_BATCH_STEP as u64).max(1)) as usize;
+        let n_batch_max = n_feed.next_multiple_of(N_BATCH_STEP).min(N_BATCH_MAX);
+        self.n_batch = (n_step.saturating_add(1).saturating_mul(N_BATCH_STEP)).min(n_batch_max);
+        let free = free - (self.n_batch - N_BATCH_STEP) as u64 * f.scratch_bytes_per_token;
+        let n_slot = n_slot_min + free / f.record_bytes.max(1);
+        let n_useful = match self.stream.mode {
+            CacheMode::Slots => f.n_record,
+            CacheMode::Page => f.n_record.min(n_slot_min * STAGING_TOKENS),
+        };
+        self.stream.n_slot = n_slot.min(n_useful).max(2) as usize;
+        Ok(())
+    }
+
+    /// What the memory is for, in the order it is taken.
+    pub(crate) fn parts(&self) -> Vec<(&'static str, Size)> {
+        let f = &self.footprint;
+        let scratch = f.scratch_bytes_fixed + self.n_batch as u64 * f.scratch_bytes_per_token;
+        vec![
+            ("program", Size(self.used_bytes + RESERVE_BYTES)),
+            ("dense weights", Size(f.dense_bytes)),
+            ("keys and values", Size(self.n_ctx as u64 * f.kv_bytes_per_token)),
+            ("states", Size((1 + self.n_snapshot) * f.state_bytes)),
+            ("activations", Size(scratch)),
+            ("expert slots", Size(self.stream.n_slot as u64 * f.record_bytes)),
+        ]
+    }
+
+    /// Sum of all parts.
+    pub(crate) fn planned(&self) -> Size {
+        Size(self.parts().iter().map(|(_, size)| size.0).sum())
+    }
+
+    /// Expert records of the model.
+    pub(crate) fn n_record(&self) -> u64 {
+        self.footprint.n_record
+    }
+
+    /// The name of the cache policy.
+    pub(crate) fn cache_name(&self) -> &'static str {
+        match self.stream.mode {
+            CacheMode::Slots => "slots",
+            CacheMode::Page => "page",
+        }
+    }
+
+    /// For the engine.
+    pub(crate) fn engine_options(&self) -> EngineOptions {
+        EngineOptions { stream: self.stream, n_batch: self.n_batch, n_expert_used: Some(self.n_expert_used) }
+    }
+
+    /// For people, one line a part.
+    pub(crate) fn describe(&self) -> String {
+        let mut text = format!("memory plan: {} of {}\n", self.planned(), self.budget);
+        for (name, size) in self.parts() {
+            text += &format!("  {name:<16} {:>12}", size.to_string());
+            text += &match name {
+                "keys and values" => format!("   {} tokens of context\n", self.n_ctx),
+                "activations" => format!("   up to {} tokens at a time\n", self.n_batch),
+                "expert slots" => {
+                    format!(
+                        "   {} of {} experts, cache {}\n",
+                        self.stream.n_slot,
+                        self.n_record(),
+                        self.cache_name()
+                    )
+                }
+                _ => "\n".to_owned(),
+            };
+        }
+        text.truncate(text.trim_end().len());
+        text
+    }
+}
+
+/// What the plan needs to know about where it runs.
+#[derive(Clone, Copy, Debug)]
+struct Machine {
+    /// Memory that can be had without swapping, what this process uses not included.
+    available: Size,
+    /// What this process uses already.
+    used_bytes: u64,
+    n_core: usize,
+}
+
+impl Machine {
+    fn safe_share(&self) -> Size {
+        Size((self.available.0 / 100 * SHARE_PERCENT).saturating_add(self.used_bytes))
+    }
+}

@@ -1,0 +1,95 @@
+//! `run`: one answer.
+
+use std::io::{self, IsTerminal, Read};
+
+use generate::{Finish, GenerateOptions, Message};
+use serde::Serialize;
+
+use crate::answer::{Answer, answer};
+use crate::error::CliError;
+use crate::flags::{ChatFlags, RunFlags};
+use crate::interrupt::{self, Answering};
+use crate::load::load;
+use crate::meter::Metered;
+use crate::plan::Work;
+use crate::report::{Phases, Setting};
+use crate::text::{TextModel, render_options};
+use crate::{chat, report, target};
+
+/// `--json` of `run`.
+#[derive(Serialize)]
+struct RunReport<'a> {
+    #[serde(flatten)]
+    setting: Setting,
+    seed: u64,
+    text: &'a str,
+    thinking: &'a str,
+    finish_reason: &'static str,
+    phases: Phases,
+}
+
+/// Returns false if the user interrupted the answer.
+pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
+    let (model, prompt) = target::model_and_prompt(flags.first, flags.second)?;
+    if prompt.is_none() && io::stdin().is_terminal() {
+        if flags.raw || flags.json {
+            return Err(CliError::Usage("--raw and --json need a prompt".into()).into());
+        }
+        chat::chat(ChatFlags { model, answer: flags.answer, engine: flags.engine })?;
+        return Ok(true);
+    }
+    let prompt = match prompt {
+        Some(prompt) if prompt != "-" => prompt,
+        _ => from_stdin()?,
+    };
+    if prompt.trim().is_empty() {
+        return Err(CliError::EmptyPrompt.into());
+    }
+    let store = target::open(model.as_deref())?;
+    let text_model = TextModel::load(&store)?;
+    let sampling = text_model.sampling(&flags.answer.sampling)?;
+    let prompt = if flags.raw {
+        text_model.raw_prompt(prompt)?
+    } else {
+        text_model.prompt(&[Message::user(prompt.trim_end())], &[], &render_options(flags.answer.think))?
+    };
+    let options = GenerateOptions {
+        sampling,
+        stop_ids: text_model.stop_ids.clone(),
+        max_tokens: flags.answer.max_tokens,
+        thinking_open: prompt.thinking_open,
+        raw: flags.raw,
+    };
+    let mut loaded =
+        load(&store, &flags.engine, Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0 })?;
+    interrupt::install()?;
+    let mut session = loaded.engine.session(loaded.plan.n_ctx);
+    let mut metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len());
+    let answer = answer(&mut metered, &text_model, &prompt, &options, &Answering::begin(), flags.json)?;
+    answer.status(flags.engine.verbose, flags.answer.timing);
+    if flags.json {
+        print(Setting::of(&store, &loaded), options.sampling.seed, &answer)?;
+    }
+    Ok(answer.finish != Finish::Interrupted)
+}
+
+fn print(setting: Setting, seed: u64, answer: &Answer) -> anyhow::Result<()> {
+    report::print(&RunReport {
+        setting,
+        seed,
+        text: &answer.text,
+        thinking: &answer.thinking,
+        finish_reason: answer.finish_reason(),
+        phases: Phases::of(&answer.prefill, &answer.decode),
+    })
+}
+
+/// All of standard input.
+fn from_stdin() -> anyhow::Result<String> {
+    let mut text = String::new();
+    io::stdin().read_to_string(&mut text).map_err(|error| match error.kind() {
+        io::ErrorKind::InvalidData => CliError::PromptEncoding,
+        _ => CliError::Io { path: "standard input".into(), action: "read", source: error },
+    })?;
+    Ok(text)
+}
