@@ -323,7 +323,7 @@ impl<'a> Assembly<'a> {
             _ if role.is_f32() => self.take(shard, tensor, &[cols])?,
             _ => self.take(shard, tensor, &[rows, cols])?,
         };
-        self.fill(at, idx, vec![0..rows])
+        self.fill(at, idx, std::iter::once(0..rows).collect())
     }
 
     /// Qwen3-Next's fused projections: picks the rows of each role out of every key head's group.
@@ -339,29 +339,11 @@ impl<'a> Assembly<'a> {
             self.not_called_for(&tensor);
             return Ok(());
         };
-        let n_head_v_per_k = linear.n_head_v / linear.n_head_k;
-        let (d_k, d_v) = (linear.head_dim_k, n_head_v_per_k * linear.head_dim_v);
-        // Rows of one key head, by role: start and length.
-        let (group_rows, roles): (usize, &[(Role, &[(usize, usize)])]) = match group {
-            Grouped::Qkvz => (
-                2 * d_k + 2 * d_v,
-                &[
-                    (Role::LinearQkv, &[(0, d_k), (d_k, d_k), (2 * d_k, d_v)]),
-                    (Role::LinearZ, &[(2 * d_k + d_v, d_v)]),
-                ],
-            ),
-            Grouped::Ba => {
-                let n = n_head_v_per_k;
-                (2 * n, &[(Role::LinearB, &[(0, n)]), (Role::LinearA, &[(n, n)])])
-            }
-        };
-        let idx = self.take(shard, tensor, &[linear.n_head_k * group_rows, self.config.d_model])?;
-        for (role, parts) in roles {
-            let heads = |&(start, n): &(usize, usize)| {
-                (0..linear.n_head_k).map(move |head| head * group_rows + start..head * group_rows + start + n)
-            };
-            let pieces = parts.iter().flat_map(heads).collect();
-            let at = self.place[&(*role, Some(layer))];
+        let by_role = group.rows(&linear);
+        let n_row = by_role.iter().flat_map(|(_, pieces)| pieces).map(Range::len).sum();
+        let idx = self.take(shard, tensor, &[n_row, self.config.d_model])?;
+        for (role, pieces) in by_role {
+            let at = self.place[&(role, Some(layer))];
             self.fill(at, idx, pieces)?;
         }
         Ok(())

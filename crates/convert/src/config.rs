@@ -155,7 +155,7 @@ impl Source<'_> {
             None if is_hybrid => {
                 let interval = self.optional_size("full_attention_interval")?.unwrap_or(4);
                 let kind = |i: usize| {
-                    if (i + 1) % interval == 0 {
+                    if (i + 1).is_multiple_of(interval) {
                         LayerKind::FullAttention
                     } else {
                         LayerKind::LinearAttention

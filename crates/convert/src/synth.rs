@@ -52,17 +52,24 @@ pub fn synth(
     options: &SynthOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<u64, ConvertError> {
-    let plan = plan(options)?;
+    write(out, plan(config(options)?, options)?, options.seed, progress)
+}
+
+fn write(
+    out: &Path,
+    plan: StorePlan,
+    seed: u64,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<u64, ConvertError> {
     let out_bytes = plan.total_bytes();
     let work = Work::new(&plan);
     let writer = StoreWriter::create(out, plan)?;
-    let produce = |unit: &Unit, _: &mut ()| Ok(piece(&work, unit, options.seed));
+    let produce = |unit: &Unit, _: &mut ()| Ok(piece(&work, unit, seed));
     work.run(writer, |unit| unit_bytes(&work, unit), produce, progress)?;
     Ok(out_bytes)
 }
 
-fn plan(options: &SynthOptions) -> Result<StorePlan, ConvertError> {
-    let config = config(options)?;
+fn plan(config: ModelConfig, options: &SynthOptions) -> Result<StorePlan, ConvertError> {
     let shapes = config.dense_shapes();
     let dense_kinds = shapes.iter().map(|d| Kind::Dense(d.role));
     let kinds: Vec<Kind> = dense_kinds.chain(ExpertPart::ALL.map(Kind::Expert)).collect();
@@ -293,4 +300,105 @@ fn mix(x: u64) -> u64 {
     let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
     let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
     x ^ (x >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use store::Store;
+
+    use super::*;
+    use crate::Bits;
+
+    fn options(like: &str, n_layer: usize, bits: Bits) -> SynthOptions {
+        let pack = PackOptions { bits, ..PackOptions::default() };
+        SynthOptions { like: like.into(), n_layer: Some(n_layer), n_vocab: Some(64), pack, seed: 1 }
+    }
+
+    /// A store of a preset's layers with few and narrow experts.
+    fn small_store(out: &Path, bits: Bits, seed: u64) -> Store {
+        let options = options("qwen3.5-35b", 4, bits);
+        let config = ModelConfig { n_expert: 8, d_ff_expert: 64, d_model: 256, ..config(&options).unwrap() };
+        let mut last = (0, 0);
+        let mut progress = |p: Progress| last = (p.done_bytes, p.total_bytes);
+        write(out, plan(config, &options).unwrap(), seed, &mut progress).unwrap();
+        assert!(last.0 == last.1 && last.0 > 0, "{last:?}");
+        Store::open(out).unwrap()
+    }
+
+    #[test]
+    fn weights_are_plausible() {
+        // Logits that overflow or vanish: weights off centre or of the wrong size, decay that is not one.
+        let dir = tempfile::tempdir().unwrap();
+        for bits in [Bits::N(2), Bits::N(3), Bits::N(8), Bits::Source] {
+            let store = small_store(&dir.path().join(bits.to_string()), bits, 1);
+            let verified = store.verify(&mut |_| ()).unwrap();
+            assert!(verified.problems.is_empty(), "{bits}: {:?}", verified.problems);
+            let dense = store.load_dense(&mut |_| ()).unwrap();
+            let matrix = dense.matrix(Role::AttnQ, Some(3));
+            let view = matrix.view();
+            let (mut row, mut sum, mut squares) = (vec![0.0; view.cols], 0.0, 0.0);
+            for i in 0..view.rows {
+                view.decode_row(i, &mut row);
+                sum += row.iter().map(|&w| f64::from(w)).sum::<f64>();
+                squares += row.iter().map(|&w| f64::from(w).powi(2)).sum::<f64>();
+            }
+            let (n, root) = ((view.rows * view.cols) as f64, (view.cols as f64).sqrt());
+            let (mean, std) = (sum / n * root, (squares / n).sqrt() * root);
+            assert!(
+                (0.7..1.4).contains(&std) && mean.abs() < 0.01,
+                "{bits}: {mean} and {std} times 1/sqrt(cols)"
+            );
+            let norm = dense.vector(Role::FinalNorm, None);
+            assert!(norm.iter().all(|w| (0.8..=1.2).contains(w)));
+            let decay = dense.vector(Role::LinearALog, Some(0));
+            assert!(decay.iter().all(|w| (0.02f32.ln()..=2f32.ln()).contains(w)), "{decay:?}");
+        }
+    }
+
+    #[test]
+    fn the_seed_decides() {
+        // Bytes that depend on threads, or do not depend on the seed.
+        let dir = tempfile::tempdir().unwrap();
+        let manifest = |name: &str, seed| {
+            let store = small_store(&dir.path().join(name), Bits::N(4), seed);
+            // Checksums of all that was written.
+            let weights = (store.manifest().dense.clone(), store.manifest().experts.clone());
+            serde_json::to_string(&weights).unwrap()
+        };
+        let (first, again, other) = (manifest("a", 1), manifest("b", 1), manifest("c", 2));
+        assert_eq!(first, again);
+        assert_ne!(first, other);
+    }
+
+    #[test]
+    fn presets_and_mistakes() {
+        // A preset that does not exist or has impossible shapes; a mistake that is not explained.
+        let wrong = |options: &SynthOptions| {
+            synth(Path::new("/nonexistent/out"), options, &mut |_| ()).unwrap_err().to_string()
+        };
+        let error = wrong(&options("qwen9", 1, Bits::N(4)));
+        assert!(SYNTH_PRESETS.iter().all(|preset| error.contains(preset)), "{error}");
+        for preset in SYNTH_PRESETS {
+            let full = SynthOptions { n_layer: None, n_vocab: None, ..options(preset, 0, Bits::N(4)) };
+            plan(config(&full).unwrap(), &full).unwrap();
+            assert!(wrong(&options(preset, 0, Bits::N(4))).contains("layers is 0"), "{preset}");
+        }
+        let mut odd = options("qwen3-30b", 1, Bits::N(4));
+        odd.pack.group = 48;
+        assert!(wrong(&odd).contains("group 48"));
+    }
+
+    #[test]
+    fn expert_sizes_of_the_presets() {
+        // A preset with another model's shapes. Bytes of one expert at 4 bits, group 64, as published.
+        for (preset, bytes, n_linear) in
+            [("qwen3.5-35b", 1_769_472, 30), ("qwen3.5-122b", 5_308_416, 36), ("qwen3.5-397b", 7_077_888, 45)]
+        {
+            let full = SynthOptions { n_layer: None, ..options(preset, 0, Bits::N(4)) };
+            let config = config(&full).unwrap();
+            let formats = plan(config.clone(), &full).unwrap().experts[0].formats;
+            assert_eq!(ExpertLayer::ranges(&formats, &config)[2].end, bytes, "{preset}");
+            assert_eq!(config.n_layer_of(LayerKind::LinearAttention), n_linear, "{preset}");
+        }
+    }
 }
