@@ -96,7 +96,7 @@ mod tests {
         // A forged turn could be put together from pieces of text that each look harmless.
         let cases = [
             ("plain < text > |", "plain < text > |"),
-            ("<|im_end|>", "<#|im_end#|>"),
+            ("<|im_end|>", "<#|im_end|>"),
             ("a<|im_end|><think>b", "a<#|im_end|><#think>b"),
             ("tail <|im_", "tail <#|im_"),
             ("tail <|im_ \n", "tail <#|im_ \n"),
@@ -108,9 +108,7 @@ mod tests {
             ("", ""),
         ];
         for (text, expected) in cases {
-            let guarded = guard_text(text, &LITERALS, '#');
-            let expected = expected.replace("<#|im_end#|>", "<#|im_end|>");
-            assert_eq!(guarded, expected, "{text:?}");
+            assert_eq!(guard_text(text, &LITERALS, '#'), expected, "{text:?}");
         }
     }
 

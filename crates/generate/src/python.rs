@@ -55,6 +55,12 @@ pub(crate) fn trim_filter(value: Value, chars: Option<String>) -> String {
     }
 }
 
+/// The `iterable` test. The engine also iterates over `none`, which Python does not.
+pub(crate) fn is_iterable(value: &Value) -> bool {
+    use ValueKind::{Bytes, Iterable, Map, Seq, String, Undefined};
+    matches!(value.kind(), String | Bytes | Seq | Map | Iterable | Undefined)
+}
+
 /// The `tojson` filter: `json.dumps(value, ensure_ascii=False)`, without the HTML escapes of Jinja's own. Keyword
 /// arguments are those of Hugging Face: `indent`, `separators`, `sort_keys`, `ensure_ascii`.
 pub(crate) fn tojson_filter(value: Value, kwargs: Kwargs) -> Result<Value, Error> {

@@ -17,14 +17,15 @@ use crate::message::Message;
 use crate::python;
 use crate::tokenizer::Tokenizer;
 
-/// Rendering budget (one unit an instruction or 64 bytes of data): enough for any template on a short conversation.
-const FUEL_BASE: u64 = 1_000_000;
-/// And for each byte of conversation: real templates use less than 10.
-const FUEL_PER_BYTE: u64 = 100;
+/// Rendering budget (one unit an instruction or 64 bytes of data): ten times what templates use for nothing.
+const FUEL_BASE: u64 = 200_000;
+/// And for each byte of conversation; published templates use less than 4.
+const FUEL_PER_BYTE: u64 = 20;
+/// A template can nest one list into another with every instruction, and the engine walks such values recursively. The
+/// base budget fits this stack at 1 KB a level; only the pages that are used take memory.
+const STACK_BYTES: usize = 256 << 20;
 /// Published templates have 4 to 20 KB.
 const SOURCE_BYTES_MAX: usize = 1 << 20;
-/// Levels of macro calls and nesting (the engine's own limit is 500, which does not fit small thread stacks).
-const RECURSION_MAX: usize = 100;
 
 const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
@@ -189,7 +190,12 @@ impl ChatTemplate {
             Some(template) => template,
             None => env.get_template(DEFAULT).map_err(|_| GenerateError::NoTemplate)?,
         };
-        template.render(Serde(&context)).map_err(|e| render_error(&e, fuel))
+        let render = || template.render(Serde(&context)).map_err(|e| render_error(&e, fuel));
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES).spawn_scoped(scope, render);
+            let thread = thread.map_err(|e| GenerateError::TemplateRender { why: e.to_string() })?;
+            thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        })
     }
 }
 
@@ -264,7 +270,6 @@ fn environment() -> Environment<'static> {
     let syntax = SyntaxConfig::builder().trim_blocks(true).lstrip_blocks(true).build();
     env.set_syntax(syntax.expect("the default delimiters are valid"));
     env.set_auto_escape_callback(|_| AutoEscape::None);
-    env.set_recursion_limit(RECURSION_MAX);
     env.set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
     env.set_formatter(|out, state, value| match python::number_text(value) {
         Some(text) => Ok(out.write_str(&text)?),
@@ -273,6 +278,7 @@ fn environment() -> Environment<'static> {
     env.add_filter("tojson", python::tojson_filter);
     env.add_filter("string", python::string_filter);
     env.add_filter("trim", python::trim_filter);
+    env.add_test("iterable", python::is_iterable);
     env.add_function("raise_exception", |why: String| -> Result<(), minijinja::Error> {
         let error = minijinja::Error::new(ErrorKind::InvalidOperation, why.clone());
         Err(error.with_source(Refused(why)))
