@@ -32,6 +32,9 @@ pub(crate) enum CliError {
     /// Standard input was empty.
     #[error("the prompt is empty")]
     EmptyPrompt,
+    /// More tokens at once than the context holds.
+    #[error("the prompt has {n_token} tokens, the context holds {n_ctx}")]
+    TooLong { n_token: usize, n_ctx: usize },
     /// The budget holds less than the least that is needed.
     #[error("{}", no_room(.0))]
     Memory(Box<NoRoom>),

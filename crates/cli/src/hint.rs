@@ -58,6 +58,7 @@ fn for_cli(error: &CliError) -> Option<String> {
         CliError::NoTokenizer { model } => format!("measure it instead: flash-moe bench {}", quoted(model)),
         CliError::Memory(room) => for_memory(room),
         CliError::Damaged { .. } => "copy or pack the store again".into(),
+        CliError::TooLong { n_token, .. } => format!("raise --ctx above {n_token}, or shorten the prompt"),
         CliError::EmptyPrompt => "flash-moe run \"What can you do?\"".into(),
         _ => return None,
     })

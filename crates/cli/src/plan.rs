@@ -108,6 +108,9 @@ impl Plan {
             );
             return Err(CliError::Usage(why));
         }
+        if let Some(n_token) = work.n_feed.filter(|&n_feed| n_ctx < n_feed) {
+            return Err(CliError::TooLong { n_token, n_ctx });
+        }
         let mode = if wishes.cache == Cache::Page { CacheMode::Page } else { CacheMode::Slots };
         let mut plan = Self {
             budget: wishes.memory.unwrap_or(machine.safe_share()),

@@ -1,0 +1,118 @@
+//! Answers of the demo model: the way from text to text.
+
+use serde_json::Value;
+
+use crate::support::{flash_moe, flash_moe_with, has_demo, store};
+
+const GREEDY: [&str; 4] = ["--temperature", "0", "--max-tokens", "24"];
+
+fn run(args: &[&str], input: &str) -> String {
+    flash_moe_with(&[&["run"], args, &GREEDY].concat(), input).ok().stdout
+}
+
+/// No answer, or another one for the same question on another way.
+#[test]
+fn the_demo_model_answers() {
+    if !has_demo() {
+        return;
+    }
+    let answer = run(&["Who are you?", "--think", "off"], "");
+    assert!(answer.trim().len() > 5 && answer.ends_with('\n') && !answer.contains('\x1b'), "{answer:?}");
+    assert_eq!(run(&["-", "--think", "off"], "Who are you?\n"), answer);
+    assert_eq!(run(&["--think", "off"], "Who are you?\n"), answer);
+    assert_eq!(run(&["Who are you?", "--think", "off", "--threads", "1", "--cache", "page"], ""), answer);
+}
+
+/// Scripts that read `run --json` would break.
+#[test]
+fn run_reports_json() {
+    if !has_demo() {
+        return;
+    }
+    let args = [&["run", "Who are you?", "--json", "--seed", "7"][..], &GREEDY].concat();
+    let done = flash_moe(&args).ok();
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(report["seed"], 7);
+    assert!(["stop", "length"].contains(&report["finish_reason"].as_str().unwrap()), "{report}");
+    assert!(report["phases"]["prefill"]["tokens"].as_u64() > Some(0), "{report}");
+    let said = format!("{}{}", report["thinking"].as_str().unwrap(), report["text"].as_str().unwrap());
+    assert!(!said.is_empty(), "{report}");
+}
+
+/// A seed would not repeat an answer, or not change it.
+#[test]
+fn a_seed_repeats_an_answer() {
+    if !has_demo() {
+        return;
+    }
+    let answer = |seed: &str| {
+        let args = [
+            "run",
+            "Tell me a story.",
+            "--temperature",
+            "1.5",
+            "--top-k",
+            "0",
+            "--top-p",
+            "1",
+            "--seed",
+            seed,
+        ];
+        flash_moe(&[&args[..], &["--max-tokens", "24", "--think", "off"]].concat()).ok().stdout
+    };
+    assert_eq!(answer("1"), answer("1"));
+    assert!((2..6).any(|seed| answer(&seed.to_string()) != answer("1")));
+}
+
+/// Special tokens in a raw prompt would be taken for text, or a template would be put around it.
+#[test]
+fn a_raw_prompt_is_the_whole_prompt() {
+    if !has_demo() {
+        return;
+    }
+    let args = [&["run", "--json", "--raw", "<|im_start|>"][..], &GREEDY].concat();
+    let report: Value = serde_json::from_str(&flash_moe(&args).ok().stdout).unwrap();
+    assert_eq!(report["phases"]["prefill"]["tokens"], 1);
+}
+
+/// A chat would not go on after a turn, a command would reach the model, or the session would be read anew each turn.
+#[test]
+fn a_chat_remembers_and_obeys() {
+    if !has_demo() {
+        return;
+    }
+    let input =
+        "/help\nWho are you?\n/nonsense\nWhat's the weather in Rome?\n/clear\nWho are you?\n/quit\nnever\n";
+    let args = [&["chat", "-v", "--think", "off"][..], &GREEDY].concat();
+    let done = flash_moe_with(&args, input).ok();
+    assert!(
+        done.stderr.contains("/clear  forget") && done.stderr.contains("there is no /nonsense"),
+        "{done:?}"
+    );
+    let turns: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("[prompt ")).collect();
+    assert_eq!(turns.len(), 3, "{done:?}");
+    assert_eq!(
+        turns.iter().map(|turn| turn.contains("reused")).collect::<Vec<_>>(),
+        [false, true, false],
+        "{turns:?}"
+    );
+    let answers: Vec<&str> = done.stdout.lines().collect();
+    assert_eq!(answers.first(), answers.last(), "{done:?}");
+}
+
+/// Bad sampling values or an empty prompt would be found out after minutes of loading.
+#[test]
+fn bad_prompts_and_values_are_refused() {
+    if !has_demo() {
+        return;
+    }
+    let check = |args: &[&str], code: i32, error: &str| {
+        flash_moe(args).fails(code, error, "");
+    };
+    check(&["run", "x", "--temperature", "-1"], 2, "temperature");
+    check(&["run", "x", "--top-p", "1.5"], 2, "top_p");
+    check(&["run", " "], 1, "prompt is empty");
+    check(&["run", "-"], 1, "prompt is empty");
+    check(&["run", "x", "--ctx", "2"], 1, "context holds 2");
+    check(&["run", store().to_str().unwrap(), "x", "--json"], 1, "no tokenizer");
+}

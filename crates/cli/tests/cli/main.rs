@@ -1,0 +1,6 @@
+//! Runs the real program, as a user or a script would.
+
+mod answers;
+mod bad_inputs;
+mod results;
+mod support;
