@@ -8,19 +8,16 @@ use std::ops::Range;
 use quant::MatrixRef;
 
 use super::isa::Token;
-use super::matmul::{TileMax, room, rows_per_job};
+use super::matmul::{JOB_ROWS, TileMax, room, rows_per_job};
 use super::pool::Pool;
-use super::prepare::{Layout, Prepare, PreparedTile, Tile, prepared, tiles};
-use super::product;
+use super::prepare::{Layout, Prepare, PreparedTile, TILE_MAX, Tile, prepared, tiles};
+use super::product::{PAIR, Product};
 use super::share::Share;
 use super::simd::{Kernel, LANES, Lanes, Simd, load_at, silu, store_at};
 use crate::ExpertJob;
 
 /// Rows of gate and up whose products wait in registers' reach for the SiLU.
 const HIDDEN_ROWS: usize = 2 * LANES;
-/// The largest tile of any instruction set.
-const TILE_MAX: usize = 8;
-
 /// Scratch of one call, kept from call to call.
 #[derive(Default)]
 pub(super) struct Scratch {
@@ -76,7 +73,8 @@ pub(super) fn experts(
     let shared = Share::new(&mut hidden[..n_pair * d_ff]);
     pool.run(rows.len(), &|i| {
         let (job, first_row) = rows[i];
-        isa.run(Hidden { batch: &batch, job, first_row, gate, up, hidden: &shared });
+        let range = first_row..d_ff.min(first_row + HIDDEN_ROWS);
+        hidden_rows(isa, &batch, (job, range), (gate, up), &shared);
     });
 
     let hidden = |job: usize, t: usize| &hidden[(batch.first_pair[job] + t) * d_ff..][..d_ff];
@@ -87,7 +85,7 @@ pub(super) fn experts(
     pool.run(rows.len(), &|i| {
         let (job, first_row) = rows[i];
         let range = first_row..d_model.min(first_row + n_row);
-        isa.run(Down { batch: &batch, job, range, hidden, out: &shared });
+        down_rows(isa, &batch, (job, range), hidden, &shared);
     });
 }
 
@@ -159,81 +157,78 @@ impl Batch<'_> {
     }
 }
 
-/// Some rows of `silu(gate · x) ⊙ (up · x)` of one job.
-struct Hidden<'a, 'b> {
-    batch: &'a Batch<'a>,
-    job: usize,
-    first_row: usize,
-    gate: Inputs<'a>,
-    up: Inputs<'a>,
-    /// `[n_pair, d_ff]`
-    hidden: &'a Share<'b, f32>,
-}
-
-impl Kernel for Hidden<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { batch, first_row, .. } = self;
-        let ExpertJob { gate, up, rows, .. } = batch.jobs[self.job];
-        let n_row = HIDDEN_ROWS.min(gate.rows - first_row);
-        for tile in tiles(rows.len(), S::TILE) {
-            let (x_gate, x_up) =
-                (batch.tile(self.gate, gate, self.job, tile), batch.tile(self.up, up, self.job, tile));
-            let mut y = [[[0.0; HIDDEN_ROWS]; TILE_MAX]; 2];
-            if gate.format == up.format {
-                product::pairs(
-                    s,
-                    [gate, up],
-                    n_row,
-                    |i| [first_row + i; 2],
-                    x_gate,
-                    |i, t, [g, u]| {
-                        (y[0][t][i], y[1][t][i]) = (g, u);
-                    },
-                );
-            } else {
-                let range = first_row..first_row + n_row;
-                product::rows(s, gate, range.clone(), x_gate, |row, t, g| y[0][t][row - first_row] = g);
-                product::rows(s, up, range, x_up, |row, t, u| y[1][t][row - first_row] = u);
-            }
-            for t in 0..tile.n_token {
-                let pair = batch.first_pair[self.job] + tile.first + t;
-                // SAFETY: each job of the step has its own rows of its own pairs.
-                let to = unsafe { self.hidden.part(pair * gate.rows + first_row, n_row) };
-                for at in (0..n_row).step_by(LANES) {
-                    let (g, u) = (load_at(s, &y[0][t], at), load_at(s, &y[1][t], at));
-                    store_at(s, s.mul(silu(s, g), u), to, at);
+/// Rows `rows` of `silu(gate · x) ⊙ (up · x)` of one job, into its pairs' rows of `hidden`.
+fn hidden_rows(
+    isa: Token,
+    batch: &Batch<'_>,
+    (j, rows): (usize, Range<usize>),
+    (gate_inputs, up_inputs): (Inputs<'_>, Inputs<'_>),
+    hidden: &Share<'_, f32>,
+) {
+    let ExpertJob { gate, up, rows: tokens, .. } = batch.jobs[j];
+    let mut y = [0.0; 2 * TILE_MAX * HIDDEN_ROWS];
+    for tile in tiles(tokens.len(), isa.run(TileMax)) {
+        let x = batch.tile(gate_inputs, gate, j, tile);
+        let (mut g, mut u) = ([[0.0; HIDDEN_ROWS]; TILE_MAX], [[0.0; HIDDEN_ROWS]; TILE_MAX]);
+        if gate.format == up.format {
+            isa.run(Product::both([gate, up], &rows, x, &mut y));
+            for (t, y) in y.chunks_exact(2 * rows.len()).take(tile.n_token).enumerate() {
+                for (i, &[g_i, u_i]) in y.as_chunks::<2>().0.iter().enumerate() {
+                    (g[t][i], u[t][i]) = (g_i, u_i);
                 }
             }
+        } else {
+            let n = rows.len().next_multiple_of(PAIR);
+            for (w, x, to) in [(gate, x, &mut g), (up, batch.tile(up_inputs, up, j, tile), &mut u)] {
+                isa.run(Product::rows(w, &rows, x, &mut y));
+                to.iter_mut().zip(y.chunks_exact(n)).for_each(|(to, y)| to[..n].copy_from_slice(y));
+            }
+        }
+        for t in 0..tile.n_token {
+            let pair = batch.first_pair[j] + tile.first + t;
+            // SAFETY: each job of the step has its own rows of its own pairs.
+            let to = unsafe { hidden.part(pair * gate.rows + rows.start, rows.len()) };
+            isa.run(SiluMul { gate: &g[t], up: &u[t], to });
         }
     }
 }
 
-/// Some rows of `down · hidden` of one job.
-struct Down<'a, 'b> {
-    batch: &'a Batch<'a>,
-    job: usize,
-    range: Range<usize>,
-    hidden: Inputs<'a>,
-    /// `[_, d_model]`
-    out: &'a Share<'b, f32>,
+/// `to = silu(gate) ⊙ up`
+struct SiluMul<'a> {
+    gate: &'a [f32],
+    up: &'a [f32],
+    to: &'a mut [f32],
 }
 
-impl Kernel for Down<'_, '_> {
+impl Kernel for SiluMul<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let ExpertJob { down, rows, .. } = self.batch.jobs[self.job];
-        for tile in tiles(rows.len(), S::TILE) {
-            let x = self.batch.tile(self.hidden, down, self.job, tile);
-            product::rows(s, down, self.range.clone(), x, |row, t, y| {
-                let row_out = rows[tile.first + t].1 as usize;
-                // SAFETY: each job of the step has its own rows, and no two pairs have one output row.
-                unsafe { self.out.set(row_out * down.rows + row, y) };
-            });
+        for at in (0..self.to.len()).step_by(LANES) {
+            let y = s.mul(silu(s, load_at(s, self.gate, at)), load_at(s, self.up, at));
+            store_at(s, y, self.to, at);
+        }
+    }
+}
+
+/// Rows `rows` of `down · hidden` of one job, into its tokens' rows of `out`.
+fn down_rows(
+    isa: Token,
+    batch: &Batch<'_>,
+    (j, rows): (usize, Range<usize>),
+    hidden: Inputs<'_>,
+    out: &Share<'_, f32>,
+) {
+    let ExpertJob { down, rows: tokens, .. } = batch.jobs[j];
+    let mut y = [0.0; TILE_MAX * JOB_ROWS.end];
+    for tile in tiles(tokens.len(), isa.run(TileMax)) {
+        isa.run(Product::rows(down, &rows, batch.tile(hidden, down, j, tile), &mut y));
+        let y = y.chunks_exact(rows.len().next_multiple_of(PAIR));
+        for (token, y) in tokens[tile.first..tile.first + tile.n_token].iter().zip(y) {
+            // SAFETY: each job of the step has its own rows, and no two pairs have one output row.
+            let to = unsafe { out.part(token.1 as usize * down.rows + rows.start, rows.len()) };
+            to.copy_from_slice(&y[..rows.len()]);
         }
     }
 }

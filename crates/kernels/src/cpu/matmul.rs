@@ -6,13 +6,13 @@ use quant::MatrixRef;
 
 use super::isa::Token;
 use super::pool::Pool;
-use super::prepare::{Layout, Prepare, Tile, prepared, tiles};
-use super::product;
+use super::prepare::{Layout, Prepare, TILE_MAX, Tile, prepared, tiles};
+use super::product::{PAIR, Product};
 use super::share::Share;
 use super::simd::{Kernel, Lanes, Simd};
 
 /// Rows of one job: enough that taking a job costs nothing, few enough that threads end together.
-const JOB_ROWS: Range<usize> = 8..64;
+pub(super) const JOB_ROWS: Range<usize> = 8..64;
 
 /// Makes room for `n` vectors in a scratch buffer that only grows.
 pub(super) fn room(buffer: &mut Vec<Lanes>, n: usize) -> &mut [Lanes] {
@@ -52,7 +52,16 @@ pub(super) fn matmul(
     let n_row = rows_per_job(w.rows, pool.n_thread());
     pool.run(w.rows.div_ceil(n_row), &|job| {
         let rows = job * n_row..w.rows.min((job + 1) * n_row);
-        isa.run(Rows { w, layout, rows, n_token, buffer, out });
+        let mut y = [0.0; TILE_MAX * JOB_ROWS.end];
+        for tile in tiles(n_token, max) {
+            isa.run(Product::rows(w, &rows, prepared(&layout, buffer, tile), &mut y));
+            for (t, y) in
+                (tile.first..).zip(y.chunks_exact(rows.len().next_multiple_of(PAIR))).take(tile.n_token)
+            {
+                // SAFETY: each job has its own rows.
+                unsafe { out.part(t * w.rows + rows.start, rows.len()) }.copy_from_slice(&y[..rows.len()]);
+            }
+        }
     });
 }
 
@@ -65,30 +74,5 @@ impl Kernel for TileMax {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> usize {
         S::TILE
-    }
-}
-
-/// Some rows of the product, for all tokens.
-struct Rows<'a, 'b> {
-    w: MatrixRef<'a>,
-    layout: Layout,
-    rows: Range<usize>,
-    n_token: usize,
-    buffer: &'a [Lanes],
-    out: &'a Share<'b, f32>,
-}
-
-impl Kernel for Rows<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        for tile in tiles(self.n_token, S::TILE) {
-            let x = prepared(&self.layout, self.buffer, tile);
-            product::rows(s, self.w, self.rows.clone(), x, |row, t, y| {
-                // SAFETY: each job has its own rows.
-                unsafe { self.out.set((tile.first + t) * self.w.rows + row, y) };
-            });
-        }
     }
 }

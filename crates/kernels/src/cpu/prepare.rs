@@ -47,6 +47,9 @@ impl Layout {
     }
 }
 
+/// The largest tile of any instruction set.
+pub(super) const TILE_MAX: usize = 8;
+
 /// Tokens `first .. first + n_token` of a batch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Tile {

@@ -10,10 +10,10 @@ use quant::MatrixRef;
 
 use super::codes::{Codes, with_codes};
 use super::prepare::PreparedTile;
-use super::simd::{LANES, Lanes, Simd};
+use super::simd::{Kernel, LANES, Lanes, Simd};
 
 /// Rows that are computed together.
-const PAIR: usize = 2;
+pub(super) const PAIR: usize = 2;
 /// The largest [`Codes::BYTES`].
 const BLOCK_BYTES_MAX: usize = 512;
 
@@ -38,58 +38,72 @@ impl<'a> Row<'a> {
     }
 }
 
-/// `put(row, token, w[row] · x[token])` for the rows of the range.
-#[inline(always)]
-pub(super) fn rows<S: Simd>(
-    s: S,
-    w: MatrixRef<'_>,
-    range: Range<usize>,
-    x: PreparedTile<'_>,
-    mut put: impl FnMut(usize, usize, f32),
-) {
-    let last = range.end - 1;
-    let n = range.len().div_ceil(PAIR);
-    // An odd last row is computed twice: rare, and one inner loop less.
-    let pair = |i: usize| [range.start + PAIR * i, (range.start + PAIR * i + 1).min(last)];
-    pairs(s, [w, w], n, pair, x, |i, t, y| {
-        for (row, y) in pair(i).into_iter().zip(y) {
-            put(row, t, y);
-        }
-    });
+/// Pairs of rows times one tile of tokens. This is the one place where the inner loops are compiled: for every
+/// instruction set, format and size of tile.
+pub(super) struct Product<'a> {
+    /// One matrix twice, or two of one format and number of columns.
+    w: [MatrixRef<'a>; PAIR],
+    /// Rows of the first pair.
+    first: [usize; PAIR],
+    /// From one pair to the next.
+    step: usize,
+    n_pair: usize,
+    x: PreparedTile<'a>,
+    /// `[n_token, n_pair, 2]`
+    out: &'a mut [f32],
 }
 
-/// `put(i, token, [w[0][a] · x[token], w[1][b] · x[token]])` with `[a, b] = pair(i)`, for `i` below `n`.
-/// Both matrices have one format and one number of columns.
-#[inline(always)]
-pub(super) fn pairs<S: Simd>(
-    s: S,
-    w: [MatrixRef<'_>; PAIR],
-    n: usize,
-    pair: impl Fn(usize) -> [usize; PAIR],
-    x: PreparedTile<'_>,
-    mut put: impl FnMut(usize, usize, [f32; PAIR]),
-) {
-    assert!(w[0].format == w[1].format && w[0].cols == w[1].cols, "the rows of a pair are alike");
-    let group = w[0].cols.checked_div(w[0].format.row_groups(w[0].cols)).unwrap_or(0);
-    macro_rules! tile {
-        ($codes:ident, $n_token:literal) => {
-            for i in 0..n {
-                let [a, b] = pair(i);
-                let rows = [Row::new(w[0], a), Row::new(w[1], b)];
-                let y = pair_dot::<S, $codes, $n_token>(s, rows, group, x);
-                for t in 0..$n_token {
-                    put(i, t, [y[0][t], y[1][t]]);
-                }
-            }
-        };
+impl<'a> Product<'a> {
+    /// Neighbouring rows of one matrix: `out` is `[n_token, rows.len() rounded up to pairs]`. An odd last row is
+    /// computed twice: rare, and one inner loop less.
+    pub(super) fn rows(
+        w: MatrixRef<'a>,
+        rows: &Range<usize>,
+        x: PreparedTile<'a>,
+        out: &'a mut [f32],
+    ) -> Self {
+        let first = [rows.start, (rows.start + 1).min(w.rows - 1)];
+        Self { w: [w, w], first, step: PAIR, n_pair: rows.len().div_ceil(PAIR), x, out }
     }
-    with_codes!(w[0].format, C => match x.n_token {
-        1 => tile!(C, 1),
-        2 => tile!(C, 2),
-        4 => tile!(C, 4),
-        8 if S::TILE >= 8 => tile!(C, 8),
-        n => unreachable!("a tile of {n} tokens"),
-    })
+
+    /// The same rows of two matrices, alternating: `out` is `[n_token, rows.len(), 2]`.
+    pub(super) fn both(
+        w: [MatrixRef<'a>; PAIR],
+        rows: &Range<usize>,
+        x: PreparedTile<'a>,
+        out: &'a mut [f32],
+    ) -> Self {
+        assert!(w[0].format == w[1].format && w[0].cols == w[1].cols, "the rows of a pair are alike");
+        Self { w, first: [rows.start; PAIR], step: 1, n_pair: rows.len(), x, out }
+    }
+}
+
+impl Kernel for Product<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let w = self.w;
+        let group = w[0].cols.checked_div(w[0].format.row_groups(w[0].cols)).unwrap_or(0);
+        macro_rules! tile {
+            ($codes:ident, $n_token:literal) => {
+                for i in 0..self.n_pair {
+                    let row = |r: usize| Row::new(w[r], (self.first[r] + i * self.step).min(w[r].rows - 1));
+                    let y = pair_dot::<S, $codes, $n_token>(s, [row(0), row(1)], group, self.x);
+                    for t in 0..$n_token {
+                        self.out[(t * self.n_pair + i) * PAIR..][..PAIR].copy_from_slice(&[y[0][t], y[1][t]]);
+                    }
+                }
+            };
+        }
+        with_codes!(w[0].format, C => match self.x.n_token {
+            1 => tile!(C, 1),
+            2 if S::TILE >= 2 => tile!(C, 2),
+            4 if S::TILE >= 4 => tile!(C, 4),
+            8 if S::TILE >= 8 => tile!(C, 8),
+            n => unreachable!("a tile of {n} tokens"),
+        })
+    }
 }
 
 #[inline(always)]

@@ -27,14 +27,4 @@ impl<'a, T> Share<'a, T> {
         // SAFETY: inside the slice (checked above), which is borrowed for 'a; exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
     }
-
-    /// `slice[at] = value`
-    ///
-    /// # Safety
-    /// `at` lies in no part that is alive, and no other thread writes it.
-    pub(super) unsafe fn set(&self, at: usize, value: T) {
-        assert!(at < self.len, "number {at} of {}", self.len);
-        // SAFETY: inside the slice (checked above), which is borrowed for 'a; exclusive by the caller's promise.
-        unsafe { *self.start.add(at) = value };
-    }
 }
