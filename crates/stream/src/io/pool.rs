@@ -108,10 +108,7 @@ impl Pool {
 
 impl Drop for Pool {
     fn drop(&mut self) {
-        let mut queue = self.shared.lock();
-        queue.closed = true;
-        queue.jobs.clear();
-        drop(queue);
+        self.shared.lock().closed = true;
         self.shared.job_queued.notify_all();
         for thread in self.threads.drain(..) {
             // Panics of a source are caught and reported where they happen.
