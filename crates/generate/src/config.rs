@@ -6,8 +6,8 @@ use crate::error::GenerateError;
 use crate::sample::SamplingParams;
 use crate::tokenizer::Tokenizer;
 
-/// Tokens that end the model's turn wherever a tokenizer has them, listed as end tokens or not: files are often
-/// incomplete, and a model that opens a new turn by itself has finished its own.
+/// Tokens that end the model's turn wherever a tokenizer has them, listed as end tokens or not: files are
+/// often incomplete, and a model that opens a new turn by itself has finished its own.
 const TURN_ENDS: [&str; 3] = ["<|im_end|>", "<|endoftext|>", "<|im_start|>"];
 
 /// The fields of generation_config.json that matter here; all are optional.
@@ -39,8 +39,8 @@ impl GenerationConfig {
         Ok(config)
     }
 
-    /// The sampling that the checkpoint asks for: greedy if it says `"do_sample": false`; what it does not say is as
-    /// in [`SamplingParams::default`].
+    /// The sampling that the checkpoint asks for: greedy if it says `"do_sample": false`; what it does not
+    /// say is as in [`SamplingParams::default`].
     pub fn sampling(&self) -> SamplingParams {
         let default = SamplingParams::default();
         let temperature = self.temperature.unwrap_or(default.temperature);
@@ -64,8 +64,8 @@ impl GenerationConfig {
     }
 }
 
-/// All tokens that end an answer: those of the generation config, and the tokenizer's own ends of turn, which are
-/// stops even if the config lists only some of them or is missing. Sorted, without repeats.
+/// All tokens that end an answer: those of the generation config, and the tokenizer's own ends of turn, which
+/// are stops even if the config lists only some of them or is missing. Sorted, without repeats.
 pub fn stop_ids(config: Option<&GenerationConfig>, tokenizer: &Tokenizer) -> Vec<u32> {
     let declared = config.map(GenerationConfig::eos_ids).unwrap_or_default();
     let added = tokenizer.added_tokens().iter();

@@ -1,7 +1,7 @@
 //! The loop: feed the prompt, then sample and feed one token at a time, until something ends it.
 //!
-//! Knows nothing of the conversation: the prompt is ids. A token is fed only when the one after it is wanted, so the
-//! model always stands at a prefix of prompt and answer that the caller is told.
+//! Knows nothing of the conversation: the prompt is ids. A token is fed only when the one after it is wanted,
+//! so the model always stands at a prefix of prompt and answer that the caller is told.
 
 use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
@@ -72,8 +72,8 @@ pub struct Outcome {
     pub finish: Finish,
     /// All chosen tokens, without the stop token.
     pub generated: Vec<u32>,
-    /// Everything that the model has been fed, from position 0: the next prompt continues after the common prefix
-    /// with this. At most prompt and answer, without the last chosen token.
+    /// Everything that the model has been fed, from position 0: the next prompt continues after the common
+    /// prefix with this. At most prompt and answer, without the last chosen token.
     pub fed: Vec<u32>,
     /// Tokens of the prompt, reused ones included.
     pub n_prompt: usize,
@@ -92,11 +92,11 @@ pub fn common_prefix(a: &[u32], b: &[u32]) -> usize {
 
 /// Generates one answer.
 ///
-/// `prompt` is the whole timeline from position 0. The first `model.pos()` tokens of it must be what the model was
-/// fed before; the rest, at least one token, is fed here. Returning `Break` from `on_event` ends the answer: between
-/// two chunks of the prompt, or after the current token. Text that was held back (an unfinished character, a possible
-/// tag) still comes out as events then. The model stays usable after that; after an error it is in the state that
-/// [`TokenModel::feed`] documents.
+/// `prompt` is the whole timeline from position 0. The first `model.pos()` tokens of it must be what the
+/// model was fed before; the rest, at least one token, is fed here. Returning `Break` from `on_event` ends
+/// the answer: between two chunks of the prompt, or after the current token. Text that was held back (an
+/// unfinished character, a possible tag) still comes out as events then. The model stays usable after that;
+/// after an error it is in the state that [`TokenModel::feed`] documents.
 pub fn generate(
     model: &mut dyn TokenModel,
     tokenizer: &Tokenizer,

@@ -1,8 +1,9 @@
 //! Keeps text that quotes control tokens from becoming control tokens.
 //!
-//! Templates mix trusted text (`<|im_start|>`) and untrusted text (a message that contains `<|im_start|>`) into one
-//! string, and only that string is tokenised. So the untrusted literals are broken before rendering, by a sentinel
-//! character that occurs nowhere else, and what is still whole afterwards is the template's own.
+//! Templates mix trusted text (`<|im_start|>`) and untrusted text (a message that contains `<|im_start|>`)
+//! into one string, and only that string is tokenised. So the untrusted literals are broken before rendering,
+//! by a sentinel character that occurs nowhere else, and what is still whole afterwards is the template's
+//! own.
 
 use serde_json::{Map, Value};
 
@@ -22,8 +23,8 @@ pub(crate) const LEVELS: [(Literals, Literals); 3] = [
     (Literals::Special, Literals::Special),
 ];
 
-/// A character for breaking literals that `taken` does not contain: noncharacters first, which no text should have,
-/// then private use.
+/// A character for breaking literals that `taken` does not contain: noncharacters first, which no text should
+/// have, then private use.
 pub(crate) fn sentinel(taken: &[&str]) -> Option<char> {
     let candidates = ('\u{FDD0}'..='\u{FDEF}').chain('\u{E000}'..='\u{F8FF}');
     candidates.into_iter().find(|&c| !taken.iter().any(|text| text.contains(c)))
@@ -44,8 +45,8 @@ pub(crate) fn guard_value(value: &Value, literals: &[&str], sentinel: char) -> V
     }
 }
 
-/// Puts a sentinel into every literal in the text, and into every piece of one at the text's ends, which could become
-/// whole beside other text. White space at the ends is ignored there: templates trim.
+/// Puts a sentinel into every literal in the text, and into every piece of one at the text's ends, which
+/// could become whole beside other text. White space at the ends is ignored there: templates trim.
 fn guard_text(text: &str, literals: &[&str], sentinel: char) -> String {
     let mut cuts = Vec::new();
     let end = text.trim_end().len();

@@ -1,8 +1,8 @@
 //! From a conversation to token ids, and from logits to text.
 //!
-//! Owns: tokenizer, chat template, sampling, stopping, the split into thinking and answer. Everything a checkpoint
-//! brings for this (tokenizer.json, template, generation config) arrives as bytes. This crate sees token ids and
-//! logits only, through [`model::TokenModel`]; it must not know paths, tensors or devices.
+//! Owns: tokenizer, chat template, sampling, stopping, the split into thinking and answer. Everything a
+//! checkpoint brings for this (tokenizer.json, template, generation config) arrives as bytes. This crate sees
+//! token ids and logits only, through [`model::TokenModel`]; it must not know paths, tensors or devices.
 #![forbid(unsafe_code)]
 
 mod config;

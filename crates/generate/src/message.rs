@@ -88,6 +88,18 @@ where
     Ok(Option::deserialize(deserializer)?.unwrap_or_default())
 }
 
+impl ToolCall {
+    fn to_template(&self, message_idx: usize, warnings: &mut Vec<String>) -> Value {
+        let FunctionCall { name, arguments: given } = &self.function;
+        let arguments = arguments(given).unwrap_or_else(|raw| {
+            let what = format!("message {message_idx}: the arguments of the call to {name:?}");
+            warnings.push(format!("{what} are not a JSON object; kept as one value"));
+            json!({ RAW_ARGUMENTS: raw })
+        });
+        json!({ "id": self.id, "type": "function", "function": { "name": name, "arguments": arguments } })
+    }
+}
+
 impl Message {
     /// A system message.
     pub fn system(text: impl Into<String>) -> Self {
@@ -141,24 +153,15 @@ impl Message {
             }
         }
         if !self.tool_calls.is_empty() {
-            let calls = self.tool_calls.iter().map(|call| {
-                let arguments = arguments(&call.function.arguments).unwrap_or_else(|raw| {
-                    let name = &call.function.name;
-                    warnings.push(format!(
-                        "message {message_idx}: the arguments of the call to {name:?} are not a JSON object; kept as one value"
-                    ));
-                    json!({ RAW_ARGUMENTS: raw })
-                });
-                let function = json!({ "name": call.function.name, "arguments": arguments });
-                json!({ "id": call.id, "type": "function", "function": function })
-            });
+            let calls = self.tool_calls.iter().map(|call| call.to_template(message_idx, warnings));
             out.insert("tool_calls".into(), calls.collect());
         }
         Ok(Value::Object(out))
     }
 }
 
-/// A text part, reduced to what it must have. Templates guess a part's kind from its keys, so others are not passed on.
+/// A text part, reduced to what it must have. Templates guess a part's kind from its keys, so others are not
+/// passed on.
 fn text_part(part: &Value) -> Result<Value, String> {
     match (part.get("type").and_then(Value::as_str), part.get("text").and_then(Value::as_str)) {
         (None | Some("text"), Some(text)) => Ok(json!({ "type": "text", "text": text })),

@@ -5,8 +5,8 @@ use std::fmt::Write as _;
 use minijinja::value::{Kwargs, Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-/// Containers nested deeper than this are refused: they come from a template that nests without end, never from JSON
-/// (whose parser has the same limit).
+/// Containers nested deeper than this are refused: they come from a template that nests without end, never
+/// from JSON (whose parser has the same limit).
 const DEPTH_MAX: usize = 128;
 /// More indentation than anybody asks for.
 const INDENT_MAX: usize = 64;
@@ -46,7 +46,8 @@ pub(crate) fn string_filter(value: Value) -> Value {
     }
 }
 
-/// The `trim` filter: `str.strip`. Python counts four more control characters as white space than Unicode does.
+/// The `trim` filter: `str.strip`. Python counts four more control characters as white space than Unicode
+/// does.
 pub(crate) fn trim_filter(value: Value, chars: Option<String>) -> String {
     let text = value.to_string();
     match chars {
@@ -61,8 +62,8 @@ pub(crate) fn is_iterable(value: &Value) -> bool {
     matches!(value.kind(), String | Bytes | Seq | Map | Iterable | Undefined)
 }
 
-/// The `tojson` filter: `json.dumps(value, ensure_ascii=False)`, without the HTML escapes of Jinja's own. Keyword
-/// arguments are those of Hugging Face: `indent`, `separators`, `sort_keys`, `ensure_ascii`.
+/// The `tojson` filter: `json.dumps(value, ensure_ascii=False)`, without the HTML escapes of Jinja's own.
+/// Keyword arguments are those of Hugging Face: `indent`, `separators`, `sort_keys`, `ensure_ascii`.
 pub(crate) fn tojson_filter(value: Value, kwargs: Kwargs) -> Result<Value, Error> {
     let indent: Option<usize> = kwargs.get("indent")?;
     if indent.is_some_and(|n| n > INDENT_MAX) {
@@ -254,8 +255,8 @@ pub(crate) fn strftime(unix_s: u64, format: &str) -> Result<String, String> {
     Ok(out)
 }
 
-/// Year, month (1 to 12) and day of a day count since 1970-01-01, by years of 365.2425 days that begin in March
-/// (Hinnant's days_from_civil, inverted).
+/// Year, month (1 to 12) and day of a day count since 1970-01-01, by years of 365.2425 days that begin in
+/// March (Hinnant's days_from_civil, inverted).
 fn civil(days: u64) -> (u64, u64, u64) {
     let z = days + 719_468;
     let (era, day_of_era) = (z / 146_097, z % 146_097);
@@ -273,7 +274,8 @@ mod tests {
 
     #[test]
     fn floats_print_as_in_python() {
-        // Prompts with numbers would differ from what the model was trained on. Expected values are Python's repr.
+        // Prompts with numbers would differ from what the model was trained on. Expected values are Python's
+        // repr.
         let cases = [
             (1.0, "1.0"),
             (0.1, "0.1"),
@@ -297,7 +299,8 @@ mod tests {
 
     #[test]
     fn dates_print_as_in_python() {
-        // A template that prints the date would print a wrong one. Expected values are from Python's datetime.
+        // A template that prints the date would print a wrong one. Expected values are from Python's
+        // datetime.
         let format = "%Y-%m-%d %H:%M:%S %A %d %B %-d %b %a %I %p %y %F %T %%";
         let cases = [
             (0, "1970-01-01 00:00:00 Thursday 01 January 1 Jan Thu 12 AM 70 1970-01-01 00:00:00 %"),

@@ -1,8 +1,9 @@
 //! From logits to the next token: penalties, truncation, draw.
 //!
-//! The order is that of Hugging Face's processors: repetition penalty, frequency and presence penalty, then (unless
-//! greedy) temperature, top-k, top-p, min-p, and one draw. Everything is a function of logits, history, parameters and
-//! seed: the same inputs give the same token on every machine. Ties are won by the lowest id.
+//! The order is that of Hugging Face's processors: repetition penalty, frequency and presence penalty, then
+//! (unless greedy) temperature, top-k, top-p, min-p, and one draw. Everything is a function of logits,
+//! history, parameters and seed: the same inputs give the same token on every machine. Ties are won by the
+//! lowest id.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -25,8 +26,8 @@ pub struct SamplingParams {
     pub presence_penalty: f32,
     /// Subtracted once for each time that the token was generated before (not of the prompt's).
     pub frequency_penalty: f32,
-    /// Divides positive and multiplies negative logits of tokens of the prompt and of the answer so far, as in
-    /// Hugging Face and llama.cpp; 1 is off.
+    /// Divides positive and multiplies negative logits of tokens of the prompt and of the answer so far, as
+    /// in Hugging Face and llama.cpp; 1 is off.
     pub repetition_penalty: f32,
     /// Start of the random sequence.
     pub seed: u64,
@@ -124,8 +125,8 @@ pub struct Sampler {
 }
 
 impl Sampler {
-    /// `n_vocab`: ids from here on are never chosen (rows of the embedding without a token); `prompt`: all tokens
-    /// before the answer.
+    /// `n_vocab`: ids from here on are never chosen (rows of the embedding without a token); `prompt`: all
+    /// tokens before the answer.
     pub fn new(params: SamplingParams, n_vocab: usize, prompt: &[u32]) -> Result<Self, GenerateError> {
         params.validate()?;
         let rng = SplitMix64(params.seed);
@@ -194,8 +195,9 @@ impl Sampler {
         best
     }
 
-    /// Fills `order` and returns how many of its first candidates stay. All three limits keep a prefix of the order by
-    /// probability, so the result is the shortest of the three prefixes; without limits all stay, in order of ids.
+    /// Fills `order` and returns how many of its first candidates stay. All three limits keep a prefix of the
+    /// order by probability, so the result is the shortest of the three prefixes; without limits all stay, in
+    /// order of ids.
     fn truncate(&mut self, max: f32) -> usize {
         let SamplingParams { temperature, top_k, top_p, min_p, .. } = self.params;
         let Self { logits, order, n_vocab, .. } = self;
@@ -206,7 +208,8 @@ impl Sampler {
             return *n_vocab;
         }
         let weight = |id: u32| weight(logits[id as usize], max, temperature);
-        // Without top-k nearly all probability is in few tokens: sorting the whole vocabulary is rarely needed.
+        // Without top-k nearly all probability is in few tokens: sorting the whole vocabulary is rarely
+        // needed.
         let (mut n_sorted, total) = if n_top_k < *n_vocab {
             sort_prefix(order, logits, n_top_k);
             (n_top_k, order[..n_top_k].iter().map(|&id| weight(id)).sum::<f64>())
@@ -246,8 +249,8 @@ fn weight(logit: f32, max: f32, temperature: f32) -> f64 {
     ((f64::from(logit) - f64::from(max)) / f64::from(temperature)).exp()
 }
 
-/// SplitMix64 (Steele, Lea, Flood 2014): one 64-bit counter through a mixing function. Sound for one draw a token, and
-/// the whole state is the seed.
+/// SplitMix64 (Steele, Lea, Flood 2014): one 64-bit counter through a mixing function. Sound for one draw a
+/// token, and the whole state is the seed.
 struct SplitMix64(u64);
 
 impl SplitMix64 {

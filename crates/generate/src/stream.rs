@@ -2,8 +2,9 @@
 
 use crate::tokenizer::Tokenizer;
 
-/// Incremental decoder. A token may end inside a character; its bytes wait for the next token. What comes out, with
-/// [`TextStream::finish`], is what [`Tokenizer::decode`] gives for the whole sequence without special tokens.
+/// Incremental decoder. A token may end inside a character; its bytes wait for the next token. What comes
+/// out, with [`TextStream::finish`], is what [`Tokenizer::decode`] gives for the whole sequence without
+/// special tokens.
 pub struct TextStream<'t> {
     tokenizer: &'t Tokenizer,
     /// The start of a character that is not complete: at most 3 bytes.
@@ -35,7 +36,8 @@ impl<'t> TextStream<'t> {
             let (valid, after) = rest.split_at(error.valid_up_to());
             text.push_str(&String::from_utf8_lossy(valid));
             rest = after;
-            // Bytes that no continuation can make valid are shown as such at once; an unfinished character waits.
+            // Bytes that no continuation can make valid are shown as such at once; an unfinished character
+            // waits.
             let Some(n_bad) = error.error_len() else { break };
             text.push(char::REPLACEMENT_CHARACTER);
             rest = &rest[n_bad..];

@@ -1,8 +1,11 @@
 //! The checkpoint's chat template: a conversation to a prompt.
 //!
-//! Jinja as Hugging Face runs it (trimmed blocks, loop controls, Python's string methods and number formats). The
-//! template decides the structure; the text of messages and tools is data and never becomes a control token (`guard`).
-//! A hostile template cannot hang, overflow the stack or read anything but the conversation.
+//! Jinja as Hugging Face runs it (trimmed blocks, loop controls, Python's string methods and number formats).
+//! The template decides the structure; the text of messages and tools is data and never becomes a control
+//! token (`guard`). A hostile template cannot hang, exhaust memory or read anything but the conversation.
+//!
+//! Known differences from jinja2, none of which published templates of the supported models meet: no `'%s' %
+//! x`; integers beyond 64 bits are floats; `strftime_now` tells UTC.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -21,8 +24,8 @@ use crate::tokenizer::Tokenizer;
 const FUEL_BASE: u64 = 200_000;
 /// And for each byte of conversation; published templates use less than 4.
 const FUEL_PER_BYTE: u64 = 20;
-/// A template can nest one list into another with every instruction, and the engine walks such values recursively. The
-/// base budget fits this stack at 1 KB a level; only the pages that are used take memory.
+/// A template can nest one list into another with every instruction, and the engine walks such values
+/// recursively. The base budget fits this stack at 1 KB a level; only the pages that are used take memory.
 const STACK_BYTES: usize = 256 << 20;
 /// Published templates have 4 to 20 KB.
 const SOURCE_BYTES_MAX: usize = 1 << 20;
@@ -42,7 +45,8 @@ pub struct ChatTemplate {
 pub struct RenderOptions {
     /// End with the opening of the assistant's turn.
     pub add_generation_prompt: bool,
-    /// Thinking on or off, for models that have the choice (`enable_thinking`); `None` leaves it to the template.
+    /// Thinking on or off, for models that have the choice (`enable_thinking`); `None` leaves it to the
+    /// template.
     pub thinking: Option<bool>,
     /// More variables for the template, such as `preserve_thinking`.
     pub extra: Map<String, Value>,
@@ -73,8 +77,9 @@ pub struct Prompt {
 struct Refused(String);
 
 impl ChatTemplate {
-    /// From the bytes of chat_template.jinja if there is one, else from `chat_template` in tokenizer_config.json: a
-    /// string, or a list of named templates of which `tool_use` is taken when there are tools.
+    /// From the bytes of chat_template.jinja if there is one, else from `chat_template` in
+    /// tokenizer_config.json: a string, or a list of named templates of which `tool_use` is taken when there
+    /// are tools.
     pub fn from_sources(
         jinja: Option<&[u8]>,
         tokenizer_config: Option<&[u8]>,
@@ -136,8 +141,9 @@ impl ChatTemplate {
         self.render_input(&Input::new(messages, tools, options, &mut Vec::new())?, options)
     }
 
-    /// The ids of `text`, the plain rendering of `input`. The guarded rendering must be the same but for the sentinels:
-    /// a template that looks into messages may behave differently, then less is guarded, never the control tokens.
+    /// The ids of `text`, the plain rendering of `input`. The guarded rendering must be the same but for the
+    /// sentinels: a template that looks into messages may behave differently, then less is guarded, never the
+    /// control tokens.
     fn guarded_ids(
         &self,
         tokenizer: &Tokenizer,

@@ -1,8 +1,8 @@
 //! Splits the model's text into thinking and answer at `<think>` and `</think>`.
 //!
-//! Works on text, so a tag may be one token, several, or arrive one character at a time. The tags and the newlines
-//! around them belong to neither channel. Nothing else is lost: what might become a tag is held back, and comes out
-//! as text when it does not.
+//! Works on text, so a tag may be one token, several, or arrive one character at a time. The tags and the
+//! newlines around them belong to neither channel. Nothing else is lost: what might become a tag is held
+//! back, and comes out as text when it does not.
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";

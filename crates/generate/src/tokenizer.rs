@@ -1,8 +1,9 @@
 //! The checkpoint's own tokenizer: text to ids and back.
 //!
-//! Byte-level BPE of the Hugging Face kind. Encoding is done by `fastokens`; decoding is a table of bytes per id,
-//! because output arrives one token at a time and a token may end inside a character. tokenizer.json is hostile:
-//! everything that the library would trust (ids as sizes, a complete byte alphabet) is checked here first.
+//! Byte-level BPE of the Hugging Face kind. Encoding is done by `fastokens`; decoding is a table of bytes per
+//! id, because output arrives one token at a time and a token may end inside a character. tokenizer.json is
+//! hostile: everything that the library would trust (ids as sizes, a complete byte alphabet) is checked here
+//! first.
 
 use std::collections::HashMap;
 
@@ -12,9 +13,11 @@ use serde_json::Value;
 
 use crate::error::GenerateError;
 
-/// Ids are used as table sizes, so a file may not name an absurd one. The largest public vocabulary is below 2^19.
+/// Ids are used as table sizes, so a file may not name an absurd one. The largest public vocabulary is below
+/// 2^19.
 const TOKEN_ID_MAX: u32 = 1 << 22;
-/// Longest base token in bytes of its file form; real ones stay below 600. Building the merge table is quadratic in it.
+/// Longest base token in bytes of its file form; real ones stay below 600. Building the merge table is
+/// quadratic in it.
 const TOKEN_BYTES_MAX: usize = 4096;
 /// Sanity bound on the file; the largest public tokenizer.json has 33 MB.
 const FILE_BYTES_MAX: usize = 256 << 20;
@@ -54,8 +57,8 @@ struct AddedEntry {
 }
 
 impl Tokenizer {
-    /// Builds the tokenizer from the bytes of tokenizer.json, and of tokenizer_config.json where there is one:
-    /// some checkpoints declare a few added tokens only there.
+    /// Builds the tokenizer from the bytes of tokenizer.json, and of tokenizer_config.json where there is
+    /// one: some checkpoints declare a few added tokens only there.
     pub fn from_bytes(tokenizer_json: &[u8], tokenizer_config: Option<&[u8]>) -> Result<Self, GenerateError> {
         if tokenizer_json.len() > FILE_BYTES_MAX {
             return Err(unusable(format!(
@@ -96,8 +99,8 @@ impl Tokenizer {
             .map_err(|e| GenerateError::Encode { why: e.to_string() })
     }
 
-    /// Ids of text in which every literal that is only quoted was broken by `sentinel`: unbroken literals become
-    /// tokens, everything else is text, the sentinels disappear.
+    /// Ids of text in which every literal that is only quoted was broken by `sentinel`: unbroken literals
+    /// become tokens, everything else is text, the sentinels disappear.
     pub(crate) fn encode_guarded(
         &self,
         text: &str,
@@ -118,7 +121,8 @@ impl Tokenizer {
         Ok(ids)
     }
 
-    /// Text of whole sequences; special tokens are left out if `skip_special`. Bytes that are not UTF-8 become U+FFFD.
+    /// Text of whole sequences; special tokens are left out if `skip_special`. Bytes that are not UTF-8
+    /// become U+FFFD.
     pub fn decode(&self, ids: &[u32], skip_special: bool) -> String {
         let shown = ids.iter().filter(|&&id| !(skip_special && self.is_special(id)));
         let bytes: Vec<u8> = shown.flat_map(|&id| self.token_bytes(id)).copied().collect();
@@ -153,7 +157,8 @@ impl Tokenizer {
         self.added_token(id).is_some_and(|t| t.special)
     }
 
-    /// One more than the largest id that stands for a token. Embeddings may have more rows; those are never sampled.
+    /// One more than the largest id that stands for a token. Embeddings may have more rows; those are never
+    /// sampled.
     pub fn vocab_size(&self) -> usize {
         self.ends.len()
     }

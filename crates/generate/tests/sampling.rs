@@ -133,12 +133,13 @@ fn logits_that_are_no_numbers_are_errors() {
 #[test]
 fn parameters_have_ranges() {
     // A typing error would silently give nonsense.
-    let set = |edit: fn(&mut SamplingOverrides, f32), value| {
+    type Edit = fn(&mut SamplingOverrides, f32);
+    let set = |edit: Edit, value| {
         let mut user = SamplingOverrides::default();
         edit(&mut user, value);
         SamplingParams::resolve(None, &user)
     };
-    let cases: [(&str, fn(&mut SamplingOverrides, f32), [f32; 2], [f32; 2]); 6] = [
+    let cases: [(&str, Edit, [f32; 2], [f32; 2]); 6] = [
         ("temperature", |u, v| u.temperature = Some(v), [0.0, 2.0], [-0.1, 101.0]),
         ("top_p", |u, v| u.top_p = Some(v), [0.0, 1.0], [-0.1, 1.1]),
         ("min_p", |u, v| u.min_p = Some(v), [0.0, 1.0], [-0.1, 1.1]),
@@ -198,7 +199,8 @@ proptest! {
         min_p in prop_oneof![Just(0f32), 0f32..=1.0],
         seed: u64,
     ) {
-        // A token outside top-k, top-p or min-p, or without a meaning, would be chosen. The check sorts everything.
+        // A token outside top-k, top-p or min-p, or without a meaning, would be chosen. The check sorts
+        // everything.
         let n_vocab = logits.len();
         let mut padded = logits.clone();
         padded.extend(vec![1e30; n_masked]);

@@ -173,14 +173,16 @@ fn templates_may_look_at_tags_in_the_assistants_text() {
     for template in all_templates() {
         let prompt = template.prompt(&tokenizer, &history, &[], &RenderOptions::default()).unwrap();
         check_structure(&tokenizer, &prompt, 3);
-        // One from the assistant's turn (its own text), one from the generation prompt; the user's stays text.
+        // One from the assistant's turn (its own text), one from the generation prompt; the user's stays
+        // text.
         assert_eq!((count(&prompt, "<think>"), count(&prompt, "</think>")), (2, 1), "{}", prompt.text);
     }
 }
 
 #[test]
 fn templates_that_read_control_tokens_are_refused() {
-    // A template that depends on quoted control tokens cannot be guarded; silently unguarded would be an open door.
+    // A template that depends on quoted control tokens cannot be guarded; silently unguarded would be an open
+    // door.
     let looks = template(
         "{% for m in messages %}{% if '<|im_end|>' in m.content %}x{% endif %}{{ m.content }}{% endfor %}",
     );
@@ -312,7 +314,8 @@ fn the_template_is_found_where_it_is() {
 
 #[test]
 fn tojson_is_json_dumps() {
-    // Tool descriptions would differ from what the model was trained on. Expected values are from Python's json.
+    // Tool descriptions would differ from what the model was trained on. Expected values are from Python's
+    // json.
     let mut options = RenderOptions::default();
     let x = json!({ "b": [1, 2.0, 1e-7, true, null, "é<&>'\"\\\n\u{1}"], "a": {}, "l": [] });
     options.extra.insert("x".into(), x);

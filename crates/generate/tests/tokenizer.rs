@@ -13,7 +13,8 @@ fn from(json: &Value) -> Result<Tokenizer, generate::GenerateError> {
 
 #[test]
 fn golden_encodings_of_the_full_tokenizer() {
-    // The real vocabulary (no-merge tokens, NFC, all scripts) would be split differently from the training data.
+    // The real vocabulary (no-merge tokens, NFC, all scripts) would be split differently from the training
+    // data.
     let Some(golden) = common::optional(&["../../../shared/tokenizer/golden_encodings.json"]) else { return };
     let Some(json) = common::optional(&["../../../shared/tokenizer/tokenizer.json"]) else { return };
     let tokenizer = Tokenizer::from_bytes(&json, None).unwrap();

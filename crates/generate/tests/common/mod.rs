@@ -116,7 +116,8 @@ pub(crate) fn id(content: &str) -> u32 {
     FIRST_ADDED + ADDED.iter().position(|(c, _)| *c == content).unwrap() as u32
 }
 
-/// A model that wants to say a fixed sequence of tokens, whatever it is fed; behind the end it says token 0 for ever.
+/// A model that wants to say a fixed sequence of tokens, whatever it is fed; behind the end it says token 0
+/// for ever.
 pub(crate) struct Script {
     pub(crate) answer: Vec<u32>,
     /// Position at which the answer starts.
