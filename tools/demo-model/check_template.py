@@ -5,6 +5,7 @@ sentences around the tool list, so their JSON lines and the caller's own system 
 
 usage: check_template.py UPSTREAM_TEMPLATE [--count 5000] [--seed 0]
 """
+
 import argparse
 import json
 import random
@@ -53,12 +54,17 @@ def load(path):
 def random_content(rng):
     """A string, a list of text parts, or None."""
     text = rng.choice(TEXTS)
-    return rng.choice([text, [{"type": "text", "text": text}], [{"type": "text", "text": t} for t in (text, "!")], None])
+    return rng.choice(
+        [text, [{"type": "text", "text": text}], [{"type": "text", "text": t} for t in (text, "!")], None]
+    )
 
 
 def random_call(rng):
     """A tool call, mostly in the API's function wrapper."""
-    call = {"name": rng.choice("fg"), "arguments": {k: rng.choice(VALUES) for k in rng.sample("abc", rng.randint(0, 3))}}
+    call = {
+        "name": rng.choice("fg"),
+        "arguments": {k: rng.choice(VALUES) for k in rng.sample("abc", rng.randint(0, 3))},
+    }
     return {"type": "function", "function": call} if rng.random() < 0.8 else call
 
 
@@ -68,7 +74,10 @@ def random_messages(rng):
     if rng.random() < 0.5:
         messages.append({"role": "system", "content": random_content(rng)})
     for _ in range(rng.randint(1, 8)):
-        message = {"role": rng.choice(["user", "user", "assistant", "assistant", "tool"]), "content": random_content(rng)}
+        message = {
+            "role": rng.choice(["user", "user", "assistant", "assistant", "tool"]),
+            "content": random_content(rng),
+        }
         if message["role"] == "assistant":
             if rng.random() < 0.4:
                 message["reasoning_content"] = rng.choice(TEXTS)

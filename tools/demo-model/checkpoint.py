@@ -1,4 +1,5 @@
 """Weights on disk: the Hugging Face layout (model.safetensors) and the names of model.py, in both directions."""
+
 from pathlib import Path
 
 import torch

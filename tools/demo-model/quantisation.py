@@ -1,4 +1,5 @@
 """Fake quantisation: weights rounded to what an affine b-bit format can hold, but kept as floats."""
+
 import torch
 
 GROUP = 64

@@ -8,6 +8,7 @@ steps see weights rounded to 4 or 3 bits (straight-through), so that the result 
 usage: train.py --data SHARDS --out checkpoint.pt --seconds 1100
        torchrun --nproc-per-node 2 train.py --data SHARDS --out checkpoint.pt --seconds 1100 --init model.safetensors
 """
+
 import argparse
 import glob
 import os
@@ -43,7 +44,7 @@ def newton_schulz(gradient):
 
 
 class Muon:
-    """Momentum with an orthogonalised update, scaled to AdamW's update RMS of 0.2; matrices of a shape share a batch."""
+    """Momentum with an orthogonalised update, scaled to AdamW's update RMS of 0.2; equal shapes share a batch."""
 
     def __init__(self, parameters, momentum=0.95):
         """`parameters`: pairs of a parameter and how many matrices are stacked in its rows."""
@@ -210,7 +211,7 @@ def train(options, rank, ranks):
         adam.step()
         model.zero_grad(set_to_none=True)
         step += 1
-        if step == len(ROUNDING):
+        if clock is None and step == len(ROUNDING):
             torch.cuda.synchronize()
             clock, step = Clock(options.seconds, ranks), 0
         if step % SYNC_STEPS == 0 and clock:
