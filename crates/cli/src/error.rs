@@ -39,7 +39,7 @@ pub(crate) enum CliError {
     #[error("{}", no_room(.0))]
     Memory(Box<NoRoom>),
     /// `verify` found problems, which have been printed.
-    #[error("{model}: {n_problem} problems found")]
+    #[error("{model}: {n_problem} problem{} found", if *.n_problem == 1 { "" } else { "s" })]
     Damaged { model: String, n_problem: usize },
     /// A file of the user's that cannot be read or written.
     #[error("{path}: cannot {action}: {source}")]

@@ -130,7 +130,7 @@ pub(crate) struct EngineFlags {
     /// What keeps experts in memory: our own slots, or the system's page cache; auto is slots.
     #[arg(long, value_name = "POLICY", default_value = "auto")]
     pub(crate) cache: Cache,
-    /// Threads that read experts.
+    /// Threads that read experts [default: 8].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) readers: Option<usize>,
     /// Experts a token uses: fewer than the model's own number is faster and changes the output.

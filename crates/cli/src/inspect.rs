@@ -38,7 +38,6 @@ pub(crate) fn inspect(flags: &InspectFlags) -> anyhow::Result<()> {
 
 fn to_text(store: &Store, census: &Census) -> String {
     let (config, manifest) = (store.config(), store.manifest());
-    let billions = |n: u64| n as f64 / 1e9;
     let n_full = config.n_layer_of(LayerKind::FullAttention);
     let mut text = format!(
         "{}\n  name           {}\n  architecture   {}\n  layers         {}: {} linear attention, {n_full} full attention\n",
@@ -55,11 +54,11 @@ fn to_text(store: &Store, census: &Census) -> String {
         config.d_model, config.n_vocab, config.n_ctx_train
     );
     text += &format!(
-        "  parameters     {:.2} B: {:.2} B dense, {:.2} B in experts; {:.2} B active a token\n",
-        billions(census.dense_params + census.expert_params),
-        billions(census.dense_params),
-        billions(census.expert_params),
-        billions(census.active_params),
+        "  parameters     {}: {} dense, {} in experts; {} active a token\n",
+        count(census.dense_params + census.expert_params),
+        count(census.dense_params),
+        count(census.expert_params),
+        count(census.active_params),
     );
     text += &format!(
         "  bytes          {} dense, {} experts\n",
@@ -79,6 +78,14 @@ fn to_text(store: &Store, census: &Census) -> String {
         text += &format!("  {role:<20} {format:<12} {:>12}\n", Size(*bytes).to_string());
     }
     text
+}
+
+/// A number of parameters.
+fn count(n: u64) -> String {
+    match n {
+        0..1_000_000_000 => format!("{:.2} M", n as f64 / 1e6),
+        _ => format!("{:.2} B", n as f64 / 1e9),
+    }
 }
 
 fn to_json(store: &Store, census: &Census, plan: Option<&Plan>) -> Value {

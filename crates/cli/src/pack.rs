@@ -47,7 +47,7 @@ pub(crate) fn pack(flags: &PackFlags) -> anyhow::Result<()> {
     written(
         &flags.store,
         report.out_bytes,
-        &format!("{resumed} ({:.0} s, {speed:.0} MB/s of input)", report.seconds),
+        &format!("{resumed} ({:.1} s, {speed:.0} MB/s of input)", report.seconds),
     );
     Ok(())
 }

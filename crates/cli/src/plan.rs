@@ -232,3 +232,74 @@ impl Machine {
         Size((self.available.0 / 100 * SHARE_PERCENT).saturating_add(self.used_bytes))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    /// 397B at 4 bits, about.
+    fn footprint() -> Footprint {
+        Footprint {
+            dense_bytes: 5_600 * MIB,
+            kv_bytes_per_token: 61_440,
+            state_bytes: 190 * MIB,
+            scratch_bytes_per_token: 450_000,
+            scratch_bytes_fixed: 16 * MIB,
+            record_bytes: 7 * MIB,
+            n_record: 60 * 512,
+        }
+    }
+
+    fn plan(budget: u64, mode: CacheMode, n_feed: usize) -> Result<Plan, CliError> {
+        let mut plan = Plan {
+            budget: Size(budget),
+            n_thread: 2,
+            n_ctx: 4096,
+            n_batch: N_BATCH_STEP,
+            n_expert_used: 10,
+            is_approximate: false,
+            stream: StreamOptions { mode, n_slot: 0, n_reader: 8 },
+            footprint: footprint(),
+            used_bytes: 30 * MIB,
+            n_snapshot: 0,
+        };
+        plan.divide(n_feed, true).map(|()| plan)
+    }
+
+    /// The budget would be exceeded, or left unused while experts are read again and again.
+    #[test]
+    fn the_budget_is_used_and_kept() {
+        for budget in [7_000, 12_000, 60_000].map(|mib| mib * MIB) {
+            for n_feed in [1, 100, 4096] {
+                let plan = plan(budget, CacheMode::Slots, n_feed).unwrap();
+                let left = budget.checked_sub(plan.planned().0).expect("more was planned than there is");
+                assert!(left < footprint().record_bytes, "{left} bytes are left of {budget}");
+                assert!(10 <= plan.stream.n_slot && plan.n_batch <= n_feed.next_multiple_of(64), "{plan:?}");
+            }
+        }
+    }
+
+    /// Memory would be taken that nothing can use.
+    #[test]
+    fn no_more_slots_than_records() {
+        let all = plan(1 << 50, CacheMode::Slots, 64).unwrap();
+        assert_eq!(all.stream.n_slot as u64, footprint().n_record);
+        let staging = plan(1 << 50, CacheMode::Page, 64).unwrap();
+        assert_eq!(staging.stream.n_slot, 40);
+    }
+
+    /// A model would be loaded that cannot fit, or refused although it does.
+    #[test]
+    fn what_does_not_fit_is_refused_with_the_numbers() {
+        let Err(CliError::Memory(room)) = plan(100 * MIB, CacheMode::Slots, 64) else {
+            panic!("it cannot fit")
+        };
+        let needed = room.needed();
+        let text = CliError::Memory(room).to_string();
+        assert!(text.contains("dense weights 5.47 GiB") && text.contains("--memory is 100.0 MiB"), "{text}");
+        assert!(plan(needed.0, CacheMode::Slots, 64).is_ok());
+        assert!(plan(needed.0 - 1, CacheMode::Slots, 64).is_err());
+    }
+}

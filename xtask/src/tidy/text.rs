@@ -7,7 +7,7 @@ use super::File;
 /// Lines of a source file.
 const FILE_LINES_MAX: usize = 1000;
 /// Columns of a line of prose or script.
-const LINE_COLUMNS_MAX: usize = 120;
+const LINE_COLUMNS_MAX: usize = 140;
 /// Bytes of one tracked file.
 const FILE_BYTES_MAX: u64 = 30_000_000;
 /// Bytes of all tracked files.
@@ -44,7 +44,11 @@ pub(crate) fn check(file: &File, text: &str, root: &Path) -> Vec<String> {
 fn check_lines(file: &File, text: &str) -> Vec<String> {
     let mut problems = Vec::new();
     for (idx, line) in text.lines().enumerate() {
-        for word in MARKS.iter().filter(|word| super::source::find_word(line, word).next().is_some()) {
+        // Data may contain such words; a mark stands in a comment, or in prose.
+        let comment =
+            if file.is("md") { 0 } else { line.find("//").or(line.find('#')).unwrap_or(line.len()) };
+        let is_marked = |word: &&&str| super::source::find_word(&line[comment..], word).next().is_some();
+        for word in MARKS.iter().filter(is_marked) {
             problems.push(file.problem(idx, format!("{word} is left over")));
         }
         for path in MACHINE_PATHS.iter().filter(|path| line.contains(**path)) {
@@ -111,14 +115,14 @@ mod tests {
         let machine = format!("open('{}x')\n", MACHINE_PATHS[0]);
         let machine_found = format!("a.py:1: names a folder of one machine: {}", MACHINE_PATHS[0]);
         let long = "x\n".repeat(1001);
-        let wide = format!("{}\n", "x".repeat(121));
+        let wide = format!("{}\n", "x".repeat(141));
         let cases = [
             ("a.txt", "no newline", "a.txt:1: no newline at the end"),
             ("a.py", &mark, &mark_found),
             ("a.py", &machine, &machine_found),
             ("a.py", "x \n", "a.py:1: blank at the end of the line"),
             ("a.py", &long, "a.py:1: 1001 lines, more than 1000"),
-            ("a.md", &wide, "a.md:1: 121 columns, more than 120"),
+            ("a.md", &wide, "a.md:1: 141 columns, more than 140"),
             ("a.md", "see [b](missing.md#part)\n", "a.md:1: link to missing.md leads nowhere"),
         ];
         for (path, text, problem) in cases {
@@ -131,7 +135,7 @@ mod tests {
     /// A rule cries wolf.
     #[test]
     fn what_is_fine_passes() {
-        let table = format!("| {} |\n", "x".repeat(130));
+        let table = format!("| {} |\n", "x".repeat(150));
         let cases = [
             ("a.md", "see [b](src/main.rs), [c](#part) and [d](https://example.org)\n"),
             ("a.md", "```\n[b](missing.md)\n```\n"),

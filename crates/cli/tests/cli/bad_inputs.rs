@@ -124,7 +124,7 @@ fn stores_that_are_damaged() {
     };
     let layer_1 = |path: &Path| path.join("experts/layer-001.bin");
     let one_bit = |path: &Path| flip(&layer_1(path), 100);
-    check_store(&["verify", "STORE"], one_bit, "1 problems found", "copy or pack");
+    check_store(&["verify", "STORE"], one_bit, "1 problem found", "copy or pack");
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().join("flipped.store");
     copy(store(), &path);
