@@ -99,13 +99,15 @@ pub enum ConvertError {
         first: Vec<String>,
     },
     /// A weight is NaN, infinite or too large for its format.
-    #[error("{path}: tensor {tensor}: row {row}: {source}")]
+    #[error("{path}: tensor {tensor}: row {row} of {matrix}: {source}")]
     BadWeight {
         /// Its weight file.
         path: PathBuf,
-        /// Its name in the checkpoint, with the expert if the tensor holds several.
+        /// Its name in the checkpoint.
         tensor: String,
-        /// Row of the matrix.
+        /// What it was to become: a role, or a part of an expert.
+        matrix: String,
+        /// Row of that.
         row: usize,
         /// Column and reason.
         source: FormatError,

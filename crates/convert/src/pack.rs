@@ -198,7 +198,7 @@ struct Scratch {
 struct Rows<'a> {
     kind: Kind,
     tensor: usize,
-    /// Named in errors if the tensor holds several.
+    /// Named in errors.
     expert: Option<usize>,
     cols: usize,
     /// Rows of the tensor.
@@ -245,8 +245,10 @@ impl Encoder<'_> {
     ) -> Result<Piece, ConvertError> {
         let DensePlan { role, format, cols, .. } = self.work.dense[idx];
         let source = &self.checkpoint.dense()[idx];
-        let plane_row_bytes = row_bytes(format, cols);
-        let mut planes = plane_row_bytes.map(|bytes| vec![0; rows.len() * bytes]);
+        let [code_bytes, group_bytes, _] = row_bytes(format, cols);
+        let mut codes = vec![0; rows.len() * code_bytes];
+        let mut scales = vec![0; rows.len() * group_bytes];
+        let mut biases = scales.clone();
         let mut sums = ErrorSums::default();
         let mut piece_start = 0; // Row of the matrix.
         for piece in &source.pieces {
@@ -256,19 +258,19 @@ impl Encoder<'_> {
             if start >= end {
                 continue;
             }
-            let mut i = 0;
-            let planes = planes.each_mut().map(|plane| {
-                let bytes = plane_row_bytes[i];
-                i += 1;
-                &mut plane[(start - rows.start) * bytes..(end - rows.start) * bytes]
-            });
+            let part = |bytes: usize| (start - rows.start) * bytes..(end - rows.start) * bytes;
+            let planes = [
+                &mut codes[part(code_bytes)],
+                &mut scales[part(group_bytes)],
+                &mut biases[part(group_bytes)],
+            ];
             let from = piece.start + (start - piece_rows.start)..piece.start + (end - piece_rows.start);
             let (kind, tensor) = (Kind::Dense(role), source.tensor);
             let rows = Rows { kind, tensor, expert: None, cols, from, to: start, format, planes };
             self.encode_rows(rows, scratch, &mut sums)?;
         }
         self.add(sums);
-        Ok(Piece::Dense(planes))
+        Ok(Piece::Dense([codes, scales, biases]))
     }
 
     fn encode_expert(
@@ -322,11 +324,11 @@ impl Encoder<'_> {
             let scales = &mut scales[i * group_bytes..][..group_bytes];
             let biases = &mut biases[i * group_bytes..][..group_bytes];
             quant::encode_row(format, row, codes, scales, biases).map_err(|source| {
-                let expert = rows.expert.map_or(String::new(), |e| format!(" (expert {e})"));
-                let tensor_name = &self.checkpoint.tensor(tensor).name;
+                let expert = rows.expert.map_or(String::new(), |e| format!(" of expert {e}"));
                 ConvertError::BadWeight {
                     path: self.checkpoint.path_of(tensor).to_owned(),
-                    tensor: format!("{tensor_name}{expert}"),
+                    tensor: self.checkpoint.tensor(tensor).name.clone(),
+                    matrix: format!("{kind}{expert}"),
                     row: rows.to + i,
                     source,
                 }

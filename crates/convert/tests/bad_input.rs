@@ -288,21 +288,21 @@ fn weights_that_are_not_numbers() {
             "model.language_model.layers.2.mlp.experts.gate_up_proj",
             (3 * 128 + 65) * D_MODEL + 7,
             f32::NAN,
-            "(expert 3): row 1",
+            "row 1 of expert_up of expert 3: the number in column 7 is not finite",
         ),
         (
             "model.language_model.layers.3.self_attn.q_proj.weight",
             9 * D_MODEL + 100,
             f32::INFINITY,
-            "q_proj.weight: row 9",
+            "q_proj.weight: row 9 of attn_q",
         ),
         (
             "model.language_model.norm.weight",
             5,
             f32::NEG_INFINITY,
-            "norm.weight: row 0: the number in column 5",
+            "norm.weight: row 0 of final_norm: the number in column 5",
         ),
-        ("lm_head.weight", 2 * D_MODEL, 3e38, "lm_head.weight: row 2"),
+        ("lm_head.weight", 2 * D_MODEL, 3e38, "lm_head.weight: row 2 of lm_head: affine8g64 cannot hold"),
     ] {
         let dir = tempfile::tempdir().unwrap();
         let mut tiny = Tiny::new(Layout { dtype: "F32", ..QWEN35 }, 3);

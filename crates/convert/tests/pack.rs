@@ -263,10 +263,16 @@ fn overrides_and_misfits() {
     let report = pack_quietly(&source, &out, &options("4", 128, &["expert_down=source"]));
     let notes = report.notes.join("\n");
     assert!(notes.contains("shared_down stored as affine8g32") && notes.contains("(4 tensors)"), "{notes}");
-    for (bad, says) in [("shared=4", "affine4g128 needs rows of a multiple of 128"), ("embed=4", "")] {
-        let result = pack(&checkpoint, &refused, &options("4", 128, &["expert_down=8", bad]), &mut |_| ());
-        let error = result.unwrap_err().to_string();
-        assert!(error.contains(says) && error.contains("multiple of 128"), "{error}");
+    for (roles, says) in [
+        (
+            &["expert_down=source", "shared=4"][..],
+            "mlp.shared_expert.down_proj.weight: affine4g128 needs rows of",
+        ),
+        (&["expert_down=8"], "mlp.experts.down_proj: affine8g128 needs rows of a multiple of 128"),
+    ] {
+        let error =
+            pack(&checkpoint, &refused, &options("4", 128, roles), &mut |_| ()).unwrap_err().to_string();
+        assert!(error.contains(says), "{error}");
     }
     assert!(!refused.exists() && !dir.path().join("refused.partial").exists());
     let qwen3 = dir.path().join("qwen3");

@@ -189,7 +189,7 @@ pub(crate) fn shard_name(i: usize, n: usize) -> String {
 }
 
 pub(crate) fn is_linear(layout: Layout, layer: usize) -> bool {
-    layout.architecture != Architecture::Qwen3Moe && (layer + 1) % 4 != 0
+    layout.architecture != Architecture::Qwen3Moe && !(layer + 1).is_multiple_of(4)
 }
 
 fn config(layout: Layout) -> Value {
