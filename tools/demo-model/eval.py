@@ -1,7 +1,7 @@
 """Evaluate weights: bits per byte on held-out prose and exactness of held-out tool calls (batched greedy decoding),
 optionally with fake-quantised weights (affine, groups of 64) and fewer experts per token.
 
-usage: eval.py --weights checkpoint.pt|model.safetensors --assets DIR [--bits 16,8,4] [--experts 6,4] [--out results.json]
+usage: eval.py --weights checkpoint.pt --assets DIR [--bits 16,8,4] [--experts 6,4] [--out results.json]
 """
 
 import argparse
