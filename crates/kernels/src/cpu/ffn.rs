@@ -171,7 +171,7 @@ fn hidden_rows(
         let x = batch.tile(gate_inputs, gate, j, tile);
         let (mut g, mut u) = ([[0.0; HIDDEN_ROWS]; TILE_MAX], [[0.0; HIDDEN_ROWS]; TILE_MAX]);
         if gate.format == up.format {
-            isa.run(Product::both([gate, up], &rows, x, &mut y));
+            Product::both([gate, up], &rows, x, &mut y).run(isa);
             for (t, y) in y.chunks_exact(2 * rows.len()).take(tile.n_token).enumerate() {
                 for (i, &[g_i, u_i]) in y.as_chunks::<2>().0.iter().enumerate() {
                     (g[t][i], u[t][i]) = (g_i, u_i);
@@ -180,7 +180,7 @@ fn hidden_rows(
         } else {
             let n = rows.len().next_multiple_of(PAIR);
             for (w, x, to) in [(gate, x, &mut g), (up, batch.tile(up_inputs, up, j, tile), &mut u)] {
-                isa.run(Product::rows(w, &rows, x, &mut y));
+                Product::rows(w, &rows, x, &mut y).run(isa);
                 to.iter_mut().zip(y.chunks_exact(n)).for_each(|(to, y)| to[..n].copy_from_slice(y));
             }
         }
@@ -223,7 +223,7 @@ fn down_rows(
     let ExpertJob { down, rows: tokens, .. } = batch.jobs[j];
     let mut y = [0.0; TILE_MAX * JOB_ROWS.end];
     for tile in tiles(tokens.len(), isa.run(TileMax)) {
-        isa.run(Product::rows(down, &rows, batch.tile(hidden, down, j, tile), &mut y));
+        Product::rows(down, &rows, batch.tile(hidden, down, j, tile), &mut y).run(isa);
         let y = y.chunks_exact(rows.len().next_multiple_of(PAIR));
         for (token, y) in tokens[tile.first..tile.first + tile.n_token].iter().zip(y) {
             // SAFETY: each job of the step has its own rows, and no two pairs have one output row.

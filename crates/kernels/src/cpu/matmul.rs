@@ -54,7 +54,7 @@ pub(super) fn matmul(
         let rows = job * n_row..w.rows.min((job + 1) * n_row);
         let mut y = [0.0; TILE_MAX * JOB_ROWS.end];
         for tile in tiles(n_token, max) {
-            isa.run(Product::rows(w, &rows, prepared(&layout, buffer, tile), &mut y));
+            Product::rows(w, &rows, prepared(&layout, buffer, tile), &mut y).run(isa);
             for (t, y) in
                 (tile.first..).zip(y.chunks_exact(rows.len().next_multiple_of(PAIR))).take(tile.n_token)
             {

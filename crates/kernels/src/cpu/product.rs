@@ -4,11 +4,13 @@
 //! 16 groups a step; then block by block the codes' sum, scaled lane by lane; at the end the sum of the lanes. So a
 //! token's result does not depend on its neighbours. Two rows at once share the loads of the activations.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use quant::MatrixRef;
 
 use super::codes::{Codes, with_codes};
+use super::isa::Token;
 use super::prepare::PreparedTile;
 use super::simd::{Kernel, LANES, Lanes, Simd};
 
@@ -78,31 +80,47 @@ impl<'a> Product<'a> {
     }
 }
 
-impl Kernel for Product<'_> {
+impl Product<'_> {
+    /// Computes it. Every format and size of tile is a function of its own: one large one takes minutes to compile.
+    pub(super) fn run(self, isa: Token) {
+        with_codes!(self.w[0].format, C => match self.x.n_token {
+            1 => isa.run(Tiled::<C, 1>::new(self)),
+            2 => isa.run(Tiled::<C, 2>::new(self)),
+            4 => isa.run(Tiled::<C, 4>::new(self)),
+            8 => isa.run(Tiled::<C, 8>::new(self)),
+            n => unreachable!("a tile of {n} tokens"),
+        })
+    }
+}
+
+/// A product with the codes `C` and `T` tokens.
+struct Tiled<'a, C, const T: usize> {
+    product: Product<'a>,
+    codes: PhantomData<C>,
+}
+
+impl<'a, C, const T: usize> Tiled<'a, C, T> {
+    fn new(product: Product<'a>) -> Self {
+        Self { product, codes: PhantomData }
+    }
+}
+
+impl<C: Codes, const T: usize> Kernel for Tiled<'_, C, T> {
     type Output = ();
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
-        let w = self.w;
+        // Known when compiled: no code is made for tiles that the set never gets.
+        assert!(T <= S::TILE, "a tile of {T} tokens");
+        let Product { w, first, step, n_pair, x, out } = self.product;
         let group = w[0].cols.checked_div(w[0].format.row_groups(w[0].cols)).unwrap_or(0);
-        macro_rules! tile {
-            ($codes:ident, $n_token:literal) => {
-                for i in 0..self.n_pair {
-                    let row = |r: usize| Row::new(w[r], (self.first[r] + i * self.step).min(w[r].rows - 1));
-                    let y = pair_dot::<S, $codes, $n_token>(s, [row(0), row(1)], group, self.x);
-                    for t in 0..$n_token {
-                        self.out[(t * self.n_pair + i) * PAIR..][..PAIR].copy_from_slice(&[y[0][t], y[1][t]]);
-                    }
-                }
-            };
+        for i in 0..n_pair {
+            let row = |r: usize| Row::new(w[r], (first[r] + i * step).min(w[r].rows - 1));
+            let y = pair_dot::<S, C, T>(s, [row(0), row(1)], group, x);
+            for t in 0..T {
+                out[(t * n_pair + i) * PAIR..][..PAIR].copy_from_slice(&[y[0][t], y[1][t]]);
+            }
         }
-        with_codes!(w[0].format, C => match self.x.n_token {
-            1 => tile!(C, 1),
-            2 if S::TILE >= 2 => tile!(C, 2),
-            4 if S::TILE >= 4 => tile!(C, 4),
-            8 if S::TILE >= 8 => tile!(C, 8),
-            n => unreachable!("a tile of {n} tokens"),
-        })
     }
 }
 
