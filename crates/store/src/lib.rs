@@ -6,6 +6,7 @@
 
 mod check;
 mod config;
+mod disk;
 mod error;
 mod files;
 mod hash;

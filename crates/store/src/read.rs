@@ -12,8 +12,8 @@ use crate::role::tensor_name;
 use crate::write::{PARTIAL_SUFFIX, partial_path};
 use crate::{Blob, DenseTensor, Manifest, ModelConfig, Role, StoreError, StoreFiles, hash, parallel};
 
-/// A thousand times the manifest of a large model.
-const MANIFEST_BYTES_MAX: u64 = 1 << 30;
+/// A hundred times the manifest of a large model.
+const MANIFEST_BYTES_MAX: u64 = 1 << 28;
 
 /// What a folder that a killed `pack` left behind is told.
 const UNFINISHED: &str = "packing it was interrupted: run the same pack command again to finish it";
@@ -39,7 +39,7 @@ impl Store {
     /// It is not a store, not finished, from a later version, damaged, or the system fails.
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let not_a_store = |why: &str| Err(StoreError::NotAStore { path: path.into(), why: why.into() });
-        if path.to_string_lossy().trim_end_matches('/').ends_with(PARTIAL_SUFFIX) {
+        if path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(PARTIAL_SUFFIX)) {
             return not_a_store(UNFINISHED);
         }
         match path.metadata() {

@@ -3,15 +3,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsString;
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io;
 use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use quant::Format;
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
 
+use crate::disk::{allocate, disk_error, free_bytes, io_error, open_for_write, parent_of, rename, sync};
 use crate::files::{DENSE_NAME, EXPERTS_NAME, JOURNAL_NAME, MANIFEST_NAME, expert_file_name};
 use crate::journal::{Journal, Piece};
 use crate::role::tensor_name;
@@ -279,7 +278,7 @@ impl StoreWriter {
         let offset = tensor.offset + offset;
         self.dense_xxh3[idx] = None;
         self.dense_written[idx] += bytes.len() as u64;
-        self.dense_file.write_all_at(bytes, offset).map_err(|e| self.write_error(DENSE_NAME, e))
+        self.dense_file.write_all_at(bytes, offset).map_err(|e| self.write_error(DENSE_NAME, bytes, e))
     }
 
     /// All of dense tensor `idx` (`Format::matrix_bytes`; the padding need not be) has been written: hashes and
@@ -302,7 +301,9 @@ impl StoreWriter {
         for (plane, end) in planes.iter().zip(ends) {
             let padding = vec![0; end.saturating_sub(plane.end)];
             let at = tensor.offset + plane.end as u64;
-            self.dense_file.write_all_at(&padding, at).map_err(|e| self.write_error(DENSE_NAME, e))?;
+            self.dense_file
+                .write_all_at(&padding, at)
+                .map_err(|e| self.write_error(DENSE_NAME, &padding, e))?;
         }
         let blob = Blob::File(self.partial.join(DENSE_NAME));
         let xxh3 = hash::of_range(&blob.open()?, tensor.offset, tensor.bytes(), &mut |_, _| ())?;
@@ -330,7 +331,8 @@ impl StoreWriter {
         }
         let (_, file) = self.expert_file.as_ref().expect("just opened");
         self.expert_xxh3[layer][expert] = None;
-        file.write_all_at(record, expert as u64 * stride as u64).map_err(|e| self.write_error(&name, e))?;
+        file.write_all_at(record, expert as u64 * stride as u64)
+            .map_err(|e| self.write_error(&name, record, e))?;
         let xxh3 = hash::of(record);
         self.record(Piece::Expert(layer, expert), xxh3)?;
         self.expert_xxh3[layer][expert] = Some(xxh3);
@@ -338,7 +340,7 @@ impl StoreWriter {
     }
 
     fn record(&mut self, piece: Piece, xxh3: u64) -> Result<(), StoreError> {
-        self.journal.append(piece, xxh3).map_err(|e| self.write_error(JOURNAL_NAME, e))
+        self.journal.append(piece, xxh3).map_err(|e| self.write_error(JOURNAL_NAME, &[], e))
     }
 
     /// Writes sidecars and manifest, makes everything durable, and renames the folder into place.
@@ -399,11 +401,12 @@ impl StoreWriter {
             fs::write(&path, bytes)?;
             sync(&path)
         };
-        write().map_err(|e| self.write_error(name, e))
+        write().map_err(|e| self.write_error(name, bytes, e))
     }
 
-    /// The error for a failed write to file `name`: a full disk gets its numbers.
-    fn write_error(&self, name: &str, error: io::Error) -> StoreError {
+    /// The error for a failed write of `bytes` to file `name`: a full disk gets its numbers, which count all that is
+    /// missing, or only `bytes` where the weights are complete.
+    fn write_error(&self, name: &str, bytes: &[u8], error: io::Error) -> StoreError {
         let dense = self.manifest.dense.iter().zip(&self.dense_xxh3);
         let dense_bytes: u64 =
             dense.filter(|(_, xxh3)| xxh3.is_none()).map(|(tensor, _)| tensor.bytes()).sum();
@@ -411,7 +414,7 @@ impl StoreWriter {
             |layer: usize| self.expert_xxh3[layer].iter().filter(|xxh3| xxh3.is_none()).count() as u64;
         let layer_bytes = |layer: usize| n_missing(layer).saturating_mul(self.stride_bytes(layer) as u64);
         let needed = (0..self.expert_xxh3.len()).map(layer_bytes).fold(dense_bytes, u64::saturating_add);
-        disk_error(&self.path, &self.partial.join(name), "write", needed, error)
+        disk_error(&self.path, &self.partial.join(name), "write", needed.max(bytes.len() as u64), error)
     }
 }
 
@@ -459,61 +462,4 @@ fn check_room(path: &Path, partial: &Path, manifest: &Manifest) -> Result<(), St
         }
         _ => Ok(()),
     }
-}
-
-/// Bytes that we may still write beside `path`, if the system says.
-fn free_bytes(path: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(parent_of(path)).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
-}
-
-/// Gives a file its final size, with real blocks where the file system can, so that a full disk is noticed now.
-fn allocate(path: &Path, bytes: u64) -> io::Result<()> {
-    let file = open_for_write(path)?;
-    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
-        Err(e) => return Err(e.into()),
-    }
-    file.set_len(bytes)
-}
-
-fn open_for_write(path: &Path) -> io::Result<File> {
-    OpenOptions::new().write(true).create(true).truncate(false).open(path)
-}
-
-fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
-    fs::rename(from, to).map_err(|e| io_error(from, "rename", e))
-}
-
-/// Makes a file's bytes, or a folder's list of names, durable.
-fn sync(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
-}
-
-/// The folder that `path` is in.
-fn parent_of(path: &Path) -> PathBuf {
-    match path.parent() {
-        Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
-        _ => ".".into(),
-    }
-}
-
-/// The error for a failed write of `needed_bytes` to `file` of the store `path`.
-fn disk_error(
-    path: &Path,
-    file: &Path,
-    action: &'static str,
-    needed_bytes: u64,
-    error: io::Error,
-) -> StoreError {
-    match (error.kind(), free_bytes(path)) {
-        (io::ErrorKind::StorageFull, Some(free_bytes)) => {
-            StoreError::DiskFull { path: path.into(), needed_bytes, free_bytes }
-        }
-        _ => io_error(file, action, error),
-    }
-}
-
-fn io_error(path: &Path, action: &'static str, source: io::Error) -> StoreError {
-    StoreError::Io { path: path.into(), action, source }
 }

@@ -46,7 +46,7 @@ pub(crate) fn plan() -> StorePlan {
         Role::Embed => AFFINE8,
         Role::AttnQ => Format::Bf16,
         Role::AttnK => Format::F16,
-        _ if cols % 32 == 0 => AFFINE4,
+        _ if cols.is_multiple_of(32) => AFFINE4,
         _ => Format::F32,
     };
     let dense = config.dense_shapes().into_iter().map(|s| DensePlan {
