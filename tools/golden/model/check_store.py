@@ -1,4 +1,4 @@
-"""Checks a packed store without the engine: checksums, padding, and every weight against its checkpoint.
+"""Checks a packed store without the engine: checksums, layout, and every weight against its checkpoint.
 
     python check_store.py CHECKPOINT STORE      # needs the xxhash package
 
@@ -6,14 +6,16 @@ Floats must be equal, bit for bit, to the checkpoint's (norms: to 1 + w in float
 and codes, scales and biases of affine matrices to what the quantiser below makes of the checkpoint's numbers.
 """
 import argparse
+import dataclasses
+import json
 from pathlib import Path
 
 import numpy as np
 import xxhash
 
 from checkpoint import bf16_bits, bf16_values, read_checkpoint
-from read_store import FLOATS, affine_format, affine_parts, decode_floats, dense_slices, expert_parts
-from read_store import layer_records, matrices, read_manifest
+from read_store import FLOATS, affine_format, affine_parts, config_from_manifest, decode_floats
+from read_store import dense_slices, expert_parts, layer_records, matrices, read_manifest
 from reference import config_from_hf
 
 
@@ -111,20 +113,26 @@ def check_weights(checkpoint, store, manifest):
 
 
 def check_checksums(folder, manifest):
-    """Checksums of dense tensors, of records and of sidecars; records are padded with zeros."""
+    """Checksums of manifest, dense tensors, records and sidecars; no gaps, and records padded with zeros."""
 
     def check(what, data, xxh3):
         assert xxhash.xxh3_64_hexdigest(data) == xxh3, f"{what}: wrong checksum"
 
+    body = (folder / "manifest.json").read_bytes().split(b'"body":', 1)[1].rstrip().removesuffix(b"}")
+    check("manifest", body, json.loads((folder / "manifest.json").read_text())["xxh3"])
     dense = (folder / "dense.bin").read_bytes()
+    end = 0
     for tensor, place in dense_slices(manifest):
+        assert place.start == end, f"{tensor['role']} of layer {tensor['layer']} does not follow the one before"
+        end = place.stop
         check(f"{tensor['role']} of layer {tensor['layer']}", dense[place], tensor["xxh3"])
+    assert len(dense) == end, f"dense.bin has {len(dense)} bytes, not {end}"
     for layer, entry in enumerate(manifest["experts"]):
         parts, _ = expert_parts(manifest, layer)
-        end = parts[-1][-1].stop
+        used_bytes = parts[-1][-1].stop
         for expert, record in enumerate(layer_records(folder, manifest, layer)):
             check(f"layer {layer}, expert {expert}", record, entry["xxh3"][expert])
-            assert not any(record[end:]), f"layer {layer}, expert {expert}: padding is not zero"
+            assert not any(record[used_bytes:]), f"layer {layer}, expert {expert}: padding is not zero"
     for sidecar in manifest["sidecars"]:
         check(sidecar["name"], (folder / sidecar["name"]).read_bytes(), sidecar["xxh3"])
 
@@ -137,6 +145,9 @@ def main():
     args = parser.parse_args()
     manifest = read_manifest(args.store)
     check_checksums(args.store, manifest)
+    top, _ = read_checkpoint(args.checkpoint)
+    from_checkpoint = dataclasses.replace(config_from_hf(top), norm_is_offset=False)
+    assert config_from_manifest(manifest["config"]) == from_checkpoint, "the configurations differ"
     counts = check_weights(args.checkpoint, args.store, manifest)
     formats = ", ".join(f"{n} {encoding}" for encoding, n in sorted(counts.items()))
     print(f"{args.store}: {formats}; all equal to {args.checkpoint}")

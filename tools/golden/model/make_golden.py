@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from read_store import open_store
-from reference import LINEAR, Model, Trace, golden_ids, open_checkpoint
+from reference import LINEAR, Model, Trace, float32_error, golden_ids, open_checkpoint
 
 BLOCK_POSITIONS = [0, 5, 64, 149]
 
@@ -28,7 +28,7 @@ def linear_state(layer, state):
 
 
 def golden(model, logits_only):
-    """The golden vectors, and the smallest router gap: how near the closest routing decision was."""
+    """The golden vectors, and what limits a float32 engine: the closest routing decision, and rounding."""
     ids = golden_ids()
     state, trace = model.new_state(), Trace()
     logits = model.forward(ids, state, trace)
@@ -42,7 +42,8 @@ def golden(model, logits_only):
             "layer_0_experts": trace.experts[0].tolist(),
             "linear_states": [linear_state(i, state["layers"][i]) for i in ends],
         }
-    return vectors, np.min(trace.router_gaps)
+    rounding = float32_error(model.config, model.weights, ids, logits)
+    return vectors, f"smallest router gap {np.min(trace.router_gaps):.1e}, float32 error {rounding:.1e}"
 
 
 def main():
@@ -53,9 +54,9 @@ def main():
     parser.add_argument("--store", action="store_true", help="MODEL is a packed store")
     args = parser.parse_args()
     opened = open_store(args.model) if args.store else open_checkpoint(args.model)
-    vectors, gap = golden(Model(*opened), logits_only=args.store)
+    vectors, limits = golden(Model(*opened), logits_only=args.store)
     args.out.write_text(json.dumps(vectors, separators=(",", ":")) + "\n")
-    print(f"{args.out}: logits std {np.std(vectors['logits']):.3f}, smallest router gap {gap:.1e}")
+    print(f"{args.out}: logits std {np.std(vectors['logits']):.3f}, {limits}")
 
 
 if __name__ == "__main__":

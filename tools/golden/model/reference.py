@@ -152,7 +152,7 @@ def delta_recurrent(q, k, v, g, beta, s):
     q, k [n_tokens, n_head_v, head_dim_k] (normalised, q scaled), v [n_tokens, n_head_v, head_dim_v],
     g, beta [n_tokens, n_head_v], s [n_head_v, head_dim_k, head_dim_v] -> (o, shaped as v, and the new s).
     """
-    o = np.empty(v.shape)
+    o = np.empty_like(v)
     for t in range(len(q)):
         s = s * np.exp(g[t])[:, None, None]
         predicted = np.einsum("hkv,hk->hv", s, k[t])
@@ -164,7 +164,7 @@ def delta_recurrent(q, k, v, g, beta, s):
 
 def delta_chunked(q, k, v, g, beta, s, n_chunk):
     """The same by chunks of n_chunk tokens; the last chunk may be shorter."""
-    o = np.empty(v.shape)
+    o = np.empty_like(v)
     s = s.copy()
     for start in range(0, len(q), n_chunk):
         rows = slice(start, start + n_chunk)
@@ -186,7 +186,7 @@ def delta_chunk(q, k, v, g, beta, s):
     mask = np.exp(np.where(col <= row, decay[:, None] - decay[None, :], -np.inf))
     a = np.where(col < row, beta[:, None] * (k @ k.T) * mask, 0.0)
     right = np.concatenate([beta[:, None] * v, (beta * np.exp(decay))[:, None] * k], -1)
-    solved = np.linalg.solve(np.eye(n) + a, right)
+    solved = np.linalg.solve(np.eye(n, dtype=a.dtype) + a, right)
     u, w = solved[:, : v.shape[1]], solved[:, v.shape[1] :]
     v_new = u - w @ s
     o = (np.exp(decay)[:, None] * q) @ s + ((q @ k.T) * mask) @ v_new
@@ -197,19 +197,21 @@ def delta_chunk(q, k, v, g, beta, s):
 class Model:
     """A model: Config and weights by checkpoint name.
 
-    `n_chunk` 0 runs the delta rule token by token, otherwise in chunks of that many tokens.
+    `n_chunk` 0 runs the delta rule token by token, otherwise in chunks of that many tokens. In float32 it shows
+    how far rounding alone takes the logits.
     """
 
-    def __init__(self, config, weights, n_chunk=0):
+    def __init__(self, config, weights, n_chunk=0, dtype=np.float64):
         self.config = config
         self.weights = weights
         self.n_chunk = n_chunk
+        self.dtype = dtype
         nested = any(name.startswith("model.language_model.") for name in weights)
         self.prefix = "model.language_model." if nested else "model."
 
     def weight(self, name):
-        """A tensor in float64."""
-        return self.weights[name].astype(np.float64)
+        """A tensor in the type that is computed in."""
+        return self.weights[name].astype(self.dtype)
 
     def linear(self, x, name):
         """x Wᵀ"""
@@ -227,7 +229,7 @@ class Model:
     def forward(self, ids, state=None, trace=None):
         """Logits [n_tokens, n_vocab] of `ids` after what `state` has seen; fills `trace` if given."""
         state = self.new_state() if state is None else state
-        x = self.weights[self.prefix + "embed_tokens.weight"][np.asarray(ids)].astype(np.float64)
+        x = self.weights[self.prefix + "embed_tokens.weight"][np.asarray(ids)].astype(self.dtype)
         angles = self.angles(state["pos"] + np.arange(len(ids)))
         for i in range(len(self.config.layers)):
             x = self.block(x, i, state["layers"][i], angles, trace)
@@ -253,7 +255,7 @@ class Model:
         n_rot = self.config.n_rot
         inverse = self.config.rope_theta ** (-np.arange(0, n_rot, 2, dtype=np.float64) / n_rot)
         angle = positions[:, None] * inverse
-        return np.cos(angle), np.sin(angle)
+        return np.cos(angle).astype(self.dtype), np.sin(angle).astype(self.dtype)
 
     def attention(self, x, name, state, angles):
         """Softmax attention, gated if the model is; x [n_tokens, d_model]."""
@@ -269,7 +271,7 @@ class Model:
             v = np.concatenate([state["v"], v])
         state["k"], state["v"] = k, v
         future = np.arange(len(k))[None, :] > np.arange(len(k) - n, len(k))[:, None]
-        o = np.empty((n, c.n_head, c.head_dim))
+        o = np.empty_like(q)
         for h in range(c.n_head):
             kv = h // (c.n_head // c.n_head_kv)
             scores = q[:, h] @ k[:, kv].T * c.head_dim**-0.5
@@ -291,7 +293,7 @@ class Model:
         q = (l2norm(q) * c.head_dim_k**-0.5)[:, key_head]
         k = l2norm(k)[:, key_head]
         g = -np.exp(self.weight(name + "A_log")) * softplus(a + self.weight(name + "dt_bias"))
-        s = state.get("s", np.zeros((c.n_head_v, c.head_dim_k, c.head_dim_v)))
+        s = state.get("s", np.zeros((c.n_head_v, c.head_dim_k, c.head_dim_v), self.dtype))
         if self.n_chunk == 0:
             o, state["s"] = delta_recurrent(q, k, v, g, sigmoid(b), s)
         else:
@@ -321,7 +323,7 @@ class Model:
         """Depthwise causal convolution; the state is the last rows before it, x [n_tokens, n_channel]."""
         taps = self.weight(name + "conv1d.weight").squeeze(1)  # [n_channel, n_tap], the last is "now"
         n_tap = taps.shape[1]
-        history = state.get("conv", np.zeros((n_tap - 1, x.shape[1])))
+        history = state.get("conv", np.zeros((n_tap - 1, x.shape[1]), self.dtype))
         rows = np.concatenate([history, x])
         state["conv"] = rows[-(n_tap - 1) :]
         return sum(rows[j : j + len(x)] * taps[:, j] for j in range(n_tap))
@@ -363,13 +365,23 @@ class Model:
         if fused is None:
             parts = ("gate", "up", "down")
             return [self.weight(f"{name}experts.{expert}.{part}_proj.weight") for part in parts]
-        gate, up = np.split(fused[expert].astype(np.float64), 2)
-        return gate, up, self.weights[name + "experts.down_proj"][expert].astype(np.float64)
+        gate, up = np.split(fused[expert].astype(self.dtype), 2)
+        return gate, up, self.weights[name + "experts.down_proj"][expert].astype(self.dtype)
 
 
 def golden_ids():
     """The 150 token ids of the golden vectors."""
     return np.random.default_rng(0).integers(0, 256, 150)
+
+
+def float32_error(config, weights, ids, logits):
+    """How far rounding alone takes the logits: the worse of the recurrence and chunks of 64 in float32."""
+    errors = []
+    for n_chunk in (0, 64):
+        rounded = Model(config, weights, n_chunk, np.float32).forward(ids)
+        assert rounded.dtype == np.float32
+        errors.append(abs(rounded - logits).max())
+    return max(errors)
 
 
 def main():
@@ -388,6 +400,7 @@ def main():
     for n_chunk in (7, 64):
         chunked = Model(*opened, n_chunk=n_chunk).forward(ids)
         print(f"chunks of {n_chunk} against the recurrence: {abs(chunked - whole).max():.1e}")
+    print(f"in float32: {float32_error(*opened, ids, whole):.1e}")
 
 
 if __name__ == "__main__":
