@@ -74,8 +74,8 @@ def expected_weights(folder):
 def quantise(matrix, bits, group):
     """MLX's affine quantiser: q [rows, n_group, group], scale and bias [rows, n_group, 1].
 
-    All in float32; scale and bias are rounded to bfloat16 after the codes were computed. The number of largest
-    magnitude in a group becomes exactly representable, unless its code would be that of zero.
+    All in float32; scale and bias are rounded to bfloat16 after the codes were computed. The number of
+    largest magnitude in a group becomes exactly representable, unless it is less than half a step from zero.
     """
     groups = matrix.reshape(len(matrix), -1, group)
     low, high = groups.min(-1, keepdims=True), groups.max(-1, keepdims=True)
@@ -123,7 +123,7 @@ def check_checksums(folder, manifest):
     dense = (folder / "dense.bin").read_bytes()
     end = 0
     for tensor, place in dense_slices(manifest):
-        assert place.start == end, f"{tensor['role']} of layer {tensor['layer']} does not follow the one before"
+        assert place.start == end, f"{tensor['role']} of layer {tensor['layer']} leaves a gap or overlaps"
         end = place.stop
         check(f"{tensor['role']} of layer {tensor['layer']}", dense[place], tensor["xxh3"])
     assert len(dense) == end, f"dense.bin has {len(dense)} bytes, not {end}"

@@ -197,8 +197,8 @@ def delta_chunk(q, k, v, g, beta, s):
 class Model:
     """A model: Config and weights by checkpoint name.
 
-    `n_chunk` 0 runs the delta rule token by token, otherwise in chunks of that many tokens. In float32 it shows
-    how far rounding alone takes the logits.
+    `n_chunk` 0 runs the delta rule token by token, otherwise in chunks of that many tokens. In float32
+    it shows how far rounding alone takes the logits.
     """
 
     def __init__(self, config, weights, n_chunk=0, dtype=np.float64):
