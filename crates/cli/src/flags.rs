@@ -85,7 +85,7 @@ pub(crate) struct AnswerFlags {
 }
 
 /// How tokens are chosen. Defaults come from the model's generation_config.json.
-#[derive(Clone, Debug, Args)]
+#[derive(Clone, Debug, Default, PartialEq, Args)]
 #[command(next_help_heading = "Sampling (defaults come from the model)")]
 pub(crate) struct SamplingFlags {
     /// Makes sampling repeatable [default: another one each time].
@@ -229,7 +229,8 @@ pub(crate) struct EvalFlags {
     /// Feed the tokens in such pieces: `70,33,1x47` is 70, then 33, then 47 times 1.
     #[arg(long, value_name = "SPLIT", requires = "ids")]
     pub(crate) split: Option<String>,
-    /// Conversations to answer, one JSON object a line: {"id", "messages", "tools", "think"}.
+    /// Conversations to answer, one JSON object a line: {"id", "messages", "tools", "think"}; greedy, unless
+    /// --temperature says otherwise.
     #[arg(long, value_name = "FILE.jsonl", requires = "out", conflicts_with = "ids")]
     pub(crate) dialogues: Option<PathBuf>,
     /// Where to write the answers, one JSON object a line: {"id", "text"}.

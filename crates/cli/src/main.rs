@@ -18,6 +18,7 @@ mod interrupt;
 mod load;
 mod meter;
 mod npy;
+mod outfile;
 mod output;
 mod pack;
 mod plan;

@@ -1,17 +1,16 @@
 //! Writing a two-dimensional f32 array in NumPy's `.npy` format, version 1.0, row by row.
 
-use std::fs::{self, File};
-use std::io::{self, BufWriter, Write};
-use std::path::{Path, PathBuf};
+use std::io::{self, Write};
+use std::path::Path;
+
+use crate::outfile::OutFile;
 
 /// The array's data starts at a multiple of this.
 const ALIGN: usize = 64;
 
-/// An array being written beside its name; it appears when all rows are there.
+/// An array being written; it appears when all rows are there.
 pub(crate) struct NpyWriter {
-    path: PathBuf,
-    partial: PathBuf,
-    file: BufWriter<File>,
+    file: OutFile,
     n_row_left: usize,
     n_col: usize,
 }
@@ -19,12 +18,9 @@ pub(crate) struct NpyWriter {
 impl NpyWriter {
     /// Starts an array of shape `[n_row, n_col]`.
     pub(crate) fn create(path: &Path, n_row: usize, n_col: usize) -> io::Result<Self> {
-        let mut partial = path.as_os_str().to_owned();
-        partial.push(".partial");
-        let partial = PathBuf::from(partial);
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(&partial)?);
+        let mut file = OutFile::create(path)?;
         file.write_all(&header(n_row, n_col))?;
-        Ok(Self { path: path.to_owned(), partial, file, n_row_left: n_row, n_col })
+        Ok(Self { file, n_row_left: n_row, n_col })
     }
 
     /// Appends one row.
@@ -41,10 +37,9 @@ impl NpyWriter {
     ///
     /// # Panics
     /// Rows are missing.
-    pub(crate) fn finish(mut self) -> io::Result<()> {
+    pub(crate) fn finish(self) -> io::Result<()> {
         assert!(self.n_row_left == 0, "{} rows are missing", self.n_row_left);
-        self.file.flush()?;
-        fs::rename(&self.partial, &self.path)
+        self.file.finish()
     }
 }
 
@@ -73,7 +68,7 @@ mod tests {
         writer.row(&[0.5, f32::INFINITY, 1e-3]).unwrap();
         assert!(!path.exists());
         writer.finish().unwrap();
-        let bytes = fs::read(&path).unwrap();
+        let bytes = std::fs::read(&path).unwrap();
         // numpy.save of the same array (NumPy 2.3) begins with these 128 bytes.
         let literal = "{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3), }";
         assert_eq!(&bytes[..10], b"\x93NUMPY\x01\x00\x76\x00");

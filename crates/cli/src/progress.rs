@@ -11,6 +11,9 @@ use crate::size::Size;
 /// Between two lines when there is no terminal.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// Work that is shorter shows no bar.
+const BAR_DELAY: Duration = Duration::from_millis(300);
+
 /// Bytes done of a known number.
 pub(crate) struct Progress {
     what: &'static str,
@@ -48,6 +51,7 @@ impl Progress {
     /// `done_bytes` are done.
     pub(crate) fn at(&mut self, done_bytes: u64) {
         let line = match &mut self.shown {
+            Shown::Bar(_) if self.start.elapsed() < BAR_DELAY => return,
             Shown::Bar(bar) => return bar.set_position(done_bytes),
             Shown::Lines(last) if last.elapsed() < LINE_INTERVAL => return,
             Shown::Lines(last) => {

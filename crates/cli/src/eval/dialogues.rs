@@ -1,9 +1,9 @@
 //! Answers to conversations in a file, exactly as generated, for scoring elsewhere.
 
-use std::fs::{self, File};
-use std::io::{self, BufRead, BufReader, BufWriter, Write};
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Write};
 use std::ops::ControlFlow;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use generate::{GenerateOptions, Message, RenderOptions, generate};
 use model::Timeline;
@@ -11,8 +11,9 @@ use serde::Deserialize;
 use serde_json::{Value, json};
 
 use crate::error::CliError;
-use crate::flags::EvalFlags;
+use crate::flags::{EvalFlags, SamplingFlags};
 use crate::load::{Loaded, load};
+use crate::outfile::OutFile;
 use crate::output::note;
 use crate::plan::Work;
 use crate::target;
@@ -26,8 +27,7 @@ const NOTE_EVERY: usize = 20;
 struct Dialogue {
     id: Value,
     messages: Vec<Message>,
-    #[serde(default)]
-    tools: Vec<Value>,
+    tools: Option<Vec<Value>>,
     think: Option<bool>,
 }
 
@@ -35,19 +35,18 @@ pub(super) fn answer_all(flags: &EvalFlags, dialogues_path: &Path, out_path: &Pa
     let dialogues = read(dialogues_path)?;
     let store = target::open(Some(&flags.model))?;
     let text = TextModel::load(&store)?.check_template()?;
+    // Scores should not depend on luck, unless that is asked for.
+    let temperature = flags.sampling.temperature.or(Some(0.0));
     let options = GenerateOptions {
-        sampling: text.sampling(&flags.sampling)?,
+        sampling: text.sampling(&SamplingFlags { temperature, ..flags.sampling.clone() })?,
         stop_ids: text.stop_ids.clone(),
         max_tokens: Some(flags.max_tokens),
         thinking_open: false,
         raw: true,
     };
     let mut loaded = load(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 0 })?;
-    let mut partial = out_path.as_os_str().to_owned();
-    partial.push(".partial");
-    let partial = PathBuf::from(partial);
     let failed = |source: io::Error| CliError::Io { path: out_path.to_owned(), action: "write", source };
-    let mut out = BufWriter::new(File::create(&partial).map_err(failed)?);
+    let mut out = OutFile::create(out_path).map_err(failed)?;
     for (i, dialogue) in dialogues.iter().enumerate() {
         let answer = answer(&mut loaded, &text, dialogue, &options)?;
         writeln!(out, "{}", json!({"id": dialogue.id, "text": answer})).map_err(failed)?;
@@ -55,7 +54,7 @@ pub(super) fn answer_all(flags: &EvalFlags, dialogues_path: &Path, out_path: &Pa
             note(format_args!("{} of {} dialogues", i + 1, dialogues.len()));
         }
     }
-    out.flush().and_then(|()| fs::rename(&partial, out_path)).map_err(failed)?;
+    out.finish().map_err(failed)?;
     note(format_args!("{}: {} answers", out_path.display(), dialogues.len()));
     Ok(())
 }
@@ -68,7 +67,7 @@ fn answer(
     options: &GenerateOptions,
 ) -> anyhow::Result<String> {
     let render = RenderOptions { thinking: dialogue.think, ..RenderOptions::default() };
-    let prompt = text.prompt(&dialogue.messages, &dialogue.tools, &render)?;
+    let prompt = text.prompt(&dialogue.messages, dialogue.tools.as_deref().unwrap_or_default(), &render)?;
     let mut session = loaded.engine.session(loaded.plan.n_ctx);
     let mut model = Timeline { engine: &mut loaded.engine, session: &mut session };
     let on_event = &mut |_: generate::Event<'_>| ControlFlow::Continue(());

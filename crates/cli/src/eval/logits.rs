@@ -9,7 +9,7 @@ use model::Logits;
 
 use super::split;
 use crate::error::CliError;
-use crate::flags::EvalFlags;
+use crate::flags::{EvalFlags, SamplingFlags};
 use crate::load::load;
 use crate::npy::NpyWriter;
 use crate::output::note;
@@ -17,6 +17,9 @@ use crate::plan::Work;
 use crate::target;
 
 pub(super) fn dump(flags: &EvalFlags, ids_path: &Path, out_path: &Path) -> anyhow::Result<()> {
+    if flags.sampling != SamplingFlags::default() {
+        return Err(CliError::Usage("--ids computes logits and samples nothing".into()).into());
+    }
     let ids = read_ids(ids_path)?;
     let pieces = match &flags.split {
         Some(text) => split::parse(text, ids.len()).map_err(CliError::Usage)?,

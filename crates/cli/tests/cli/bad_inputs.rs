@@ -13,7 +13,7 @@ use crate::support::{checkpoint, command, copy, flash_moe, store};
 fn check_pack(damage: impl Fn(&Path), error: &str, hint: &str) {
     let folder = tempfile::tempdir().unwrap();
     let source = folder.path().join("source");
-    copy(&checkpoint("qwen3_5_moe"), &source);
+    copy(&checkpoint("qwen3_5_moe_quantable"), &source);
     damage(&source);
     let out = folder.path().join("out.store");
     flash_moe(&["pack".as_ref(), source.as_os_str(), out.as_os_str()]).fails(1, error, hint);
@@ -33,8 +33,10 @@ fn check_store(args: &[&str], damage: impl Fn(&Path), error: &str, hint: &str) {
 }
 
 fn edit(path: &Path, change: impl Fn(String) -> String) {
-    let text = change(fs::read_to_string(path).unwrap());
-    fs::write(path, text).unwrap();
+    let before = fs::read_to_string(path).unwrap();
+    let after = change(before.clone());
+    assert_ne!(before, after, "nothing was changed in {}", path.display());
+    fs::write(path, after).unwrap();
 }
 
 fn set_len(path: &Path, len: u64) {
@@ -70,7 +72,7 @@ fn tensor_names(path: &Path) -> Vec<String> {
 #[test]
 fn checkpoints_that_are_damaged() {
     let weights = |source: &Path| source.join("model.safetensors");
-    let full = fs::metadata(weights(&checkpoint("qwen3_5_moe"))).unwrap().len();
+    let full = fs::metadata(weights(&checkpoint("qwen3_5_moe_quantable"))).unwrap().len();
     check_pack(|source| set_len(&weights(source), full - 1000), "model.safetensors", "download");
     check_pack(|source| set_len(&weights(source), 0), "model.safetensors", "download");
     check_pack(|source| fs::remove_file(weights(source)).unwrap(), "not a checkpoint", "SOURCE is a folder");
@@ -105,7 +107,7 @@ fn checkpoints_that_are_not_for_us() {
     let other = |source: &Path| edit(&config(source), |text| text.replace("\"qwen3_5_moe", "\"qwen4_exp"));
     check_pack(other, "qwen4_exp", "");
     let narrow = |source: &Path| {
-        edit(&config(source), |text| text.replace("\"hidden_size\": 64", "\"hidden_size\": 32"))
+        edit(&config(source), |text| text.replace("\"hidden_size\": 128", "\"hidden_size\": 64"))
     };
     check_pack(narrow, "tensor ", "");
     flash_moe(&["pack", "no/such/folder", "out.store"]).fails(1, "no/such/folder", "SOURCE is a folder");
@@ -130,7 +132,7 @@ fn stores_that_are_damaged() {
     copy(store(), &path);
     one_bit(&path);
     let done = flash_moe(&["verify".as_ref(), path.as_os_str()]);
-    assert!(done.stderr.contains("layer 1 expert 0"), "{done:?}");
+    assert!(done.stderr.contains("layer 1, expert 0"), "{done:?}");
 
     // Every record of the layer, so that the run needs one of them.
     let all_records = |path: &Path| {
@@ -142,7 +144,7 @@ fn stores_that_are_damaged() {
     check_store(&["inspect", "STORE"], |path| set_len(&layer_1(path), 100), "layer-001.bin", "");
     check_store(&["inspect", "STORE"], |path| set_len(&path.join("manifest.json"), 0), "manifest.json", "");
     let future = |path: &Path| {
-        edit(&path.join("manifest.json"), |text| text.replacen("\"version\": 1", "\"version\": 99", 1));
+        edit(&path.join("manifest.json"), |text| text.replacen("\"version\":1", "\"version\":99", 1));
     };
     check_store(&["inspect", "STORE"], future, "store version 99", "newer flash-moe");
     check_store(
@@ -174,7 +176,7 @@ fn a_file_that_may_not_be_read() {
 /// A user would be told nothing about what to do.
 #[test]
 fn models_that_cannot_be_run() {
-    let golden = checkpoint("qwen3_5_moe");
+    let golden = checkpoint("qwen3_5_moe_quantable");
     let golden = golden.to_str().unwrap();
     let store = store().to_str().unwrap();
     flash_moe(&["run", golden, "hello"]).fails(1, "is a checkpoint", "flash-moe pack");
@@ -207,6 +209,8 @@ fn bad_files_for_eval() {
     check("", "1", 1, "no token ids");
     check("1 2 3", "2", 2, "--split: 2 tokens, there are 3");
     check("1 999999", "2", 1, "token id 999999");
+    let args = ["eval", store, "--ids", &ids, "--dump-logits", &out];
+    flash_moe(&[&args[..], &["--temperature", "1"]].concat()).fails(2, "samples nothing", "");
     fs::remove_file(&ids).unwrap();
     flash_moe(&["eval", store, "--ids", &ids, "--dump-logits", &out]).fails(1, "cannot read", "");
 }
