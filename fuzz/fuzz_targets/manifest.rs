@@ -8,6 +8,7 @@ use store::{ExpertLayer, Manifest};
 use xxhash_rust::xxh3::xxh3_64;
 
 fuzz_target!(|data: &[u8]| {
+    let data = data.trim_ascii();
     let path = Path::new("manifest.json");
     // As it comes, and as a body whose checksum is right: else the fuzzer would never get past it.
     let envelope =

@@ -1,4 +1,5 @@
-//! How fast one core encodes and decodes rows, in bytes of bf16 a second: `cargo run --release -p flash-moe-quant --example speed`.
+//! How fast one core encodes and decodes rows, in bytes of bf16 a second:
+//! `cargo run --release -p flash-moe-quant --example speed`.
 
 use std::hint::black_box;
 use std::time::Instant;

@@ -207,7 +207,10 @@ proptest! {
             let n = ((1u32 << bits) - 1) as f32;
             let encoded = encode(format, &row).unwrap();
             let decoded = decode(format, &encoded, row.len());
-            let param = |plane: &[u8], col: usize| bf16::from_le_bytes([0, 1].map(|i| plane[col / group as usize * 2 + i])).to_f32();
+            let param = |plane: &[u8], col: usize| {
+                let at = col / group as usize * 2;
+                bf16::from_le_bytes([plane[at], plane[at + 1]]).to_f32()
+            };
             for (col, (w, back)) in row.iter().zip(&decoded).enumerate() {
                 let (scale, bias) = (param(&encoded.1, col), param(&encoded.2, col));
                 let code = if scale == 0.0 { n } else { ((back - bias) / scale).round() };

@@ -237,19 +237,23 @@ fn a_store_from_the_future_is_told_apart_from_a_damaged_one() {
     assert_eq!(error.to_string(), "m: store version 0 never existed");
 }
 
-#[test]
-fn manifests_that_contradict_themselves_are_refused() {
-    // Would break: a hostile manifest overflows a size, reads outside its file, or reaches the forward pass.
+/// Checks that a manifest is refused, with what is expected in the message, when one value of it is changed.
+fn refused() -> impl Fn(&str, Value, &str) {
     let (_dir, path) = fresh();
     let good = body(&path);
     parse(&envelope(&good)).unwrap();
-    let check = |pointer: &str, value: Value, expected: &str| {
+    move |pointer, value, expected| {
         let mut bad = good.clone();
         *bad.pointer_mut(pointer).unwrap_or_else(|| panic!("no {pointer}")) = value;
         let error = parse(&envelope(&bad)).unwrap_err().to_string();
         assert!(error.contains(expected), "{pointer}: {error}");
-    };
-    let max = json!(u64::MAX);
+    }
+}
+
+#[test]
+fn configurations_out_of_bounds_are_refused() {
+    // Would break: a hostile shape overflows a size or reaches the forward pass.
+    let (check, max) = (refused(), json!(u64::MAX));
     check("/config/d_model", json!(0), "config: d_model is 0, allowed is 1 to 1048576");
     check("/config/d_model", max.clone(), "config: d_model is 18446744073709551615");
     check("/config/d_model", json!(-1), "manifest body: invalid value");
@@ -271,11 +275,18 @@ fn manifests_that_contradict_themselves_are_refused() {
     check("/config/layers/0", json!("mamba"), "unknown variant `mamba`");
     check("/config/linear", json!(null), "layers has linear_attention but linear, their shapes, is absent");
     check("/config/linear/n_head_v", json!(5), "linear.n_head_v is 5, not a multiple of linear.n_head_k, 2");
-    check("/config/linear/head_dim_v", max.clone(), "linear.head_dim_v");
+    check("/config/linear/head_dim_v", max, "linear.head_dim_v");
     check("/config/linear/n_conv", json!(0), "linear.n_conv is 0");
     check("/config/architecture", json!("qwen4_exp"), "unknown variant `qwen4_exp`");
     check("/config/tie_word_embeddings", json!(true), "lm_head is there twice or not called for");
     check("/config/d_ff_shared", json!(0), "shared_gate of layer 0 is there twice or not called for");
+}
+
+#[test]
+fn manifests_that_contradict_themselves_are_refused() {
+    // Would break: a hostile manifest reads outside its file, writes outside its folder, or leaves a role without
+    // weights.
+    let (check, max) = (refused(), json!(u64::MAX));
     check("/dense/0/offset", json!(64), "embed starts at offset 64 of dense.bin, expected 0");
     check("/dense/1/offset", json!(0), "lm_head starts at offset 0 of dense.bin, expected 640");
     check("/dense/1/offset", max.clone(), "lm_head starts at offset 18446744073709551615");
