@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{Kernel, LANES, Packed, Simd};
+use super::simd::{Kernel, LANES, Packed, Simd, front, spread_shuffle};
 
 /// Proof of avx2, fma and f16c.
 #[derive(Clone, Copy)]
@@ -165,16 +165,30 @@ impl Simd for Avx2 {
 
     #[inline(always)]
     fn spread_bf16(self, from: &[u8], n: usize) -> Pair {
-        let at = |i: usize| f32::from_bits((u16::from_le_bytes([from[2 * i], from[2 * i + 1]]) as u32) << 16);
+        macro_rules! spread {
+            ($repeated:expr, $n:literal) => {
+                avx2!({
+                    let shuffle = const { &spread_shuffle($n) };
+                    let low = _mm256_loadu_si256(shuffle.as_ptr().cast());
+                    let high = _mm256_loadu_si256(shuffle[8..].as_ptr().cast());
+                    let low = _mm256_shuffle_epi8($repeated, low);
+                    Pair(_mm256_castsi256_ps(low), _mm256_castsi256_ps(_mm256_shuffle_epi8($repeated, high)))
+                })
+            };
+        }
+        let front = front(from, n);
         match n {
-            1 => self.splat(at(0)),
-            2 => avx2!(Pair(_mm256_set1_ps(at(0)), _mm256_set1_ps(at(1)))),
+            1 => self.splat(f32::from_bits((front as u32) << 16)),
+            2 => spread!(_mm256_set1_epi32(front as i32), 2),
+            4 => spread!(_mm256_set1_epi64x(front as i64), 4),
             _ => {
-                let mut lanes = [0.0; LANES];
-                for (i, lane) in lanes.iter_mut().enumerate() {
-                    *lane = at(i * n / LANES);
-                }
-                self.load(&lanes)
+                let all = avx2!(_mm256_set_epi64x(
+                    (front >> 64) as i64,
+                    front as i64,
+                    (front >> 64) as i64,
+                    front as i64
+                ));
+                spread!(all, 8)
             }
         }
     }

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{Kernel, LANES, Packed, Simd};
+use super::simd::{Kernel, LANES, Packed, Simd, front, spread_shuffle};
 
 /// Proof of avx512f, avx512bw, avx512vl and avx512dq.
 #[derive(Clone, Copy)]
@@ -152,24 +152,21 @@ impl Simd for Avx512 {
 
     #[inline(always)]
     fn spread_bf16(self, from: &[u8], n: usize) -> __m512 {
-        let at = |i: usize| (u16::from_le_bytes([from[2 * i], from[2 * i + 1]]) as i32) << 16;
-        match n {
-            1 => avx512!(_mm512_castsi512_ps(_mm512_set1_epi32(at(0)))),
-            2 => {
-                let both = i32::from_le_bytes([from[0], from[1], from[2], from[3]]);
+        macro_rules! spread {
+            ($repeated:expr, $n:literal) => {
                 avx512!({
-                    let shift = _mm512_set_epi32(0, 0, 0, 0, 0, 0, 0, 0, 16, 16, 16, 16, 16, 16, 16, 16);
-                    let words = _mm512_sllv_epi32(_mm512_set1_epi32(both), shift);
-                    _mm512_castsi512_ps(_mm512_and_si512(words, _mm512_set1_epi32(-65536)))
+                    let shuffle = const { &spread_shuffle($n) };
+                    let shuffle = _mm512_loadu_si512(shuffle.as_ptr().cast());
+                    _mm512_castsi512_ps(_mm512_shuffle_epi8($repeated, shuffle))
                 })
-            }
-            _ => {
-                let mut words = [0; LANES];
-                for (i, word) in words.iter_mut().enumerate() {
-                    *word = at(i * n / LANES);
-                }
-                avx512!(_mm512_castsi512_ps(_mm512_loadu_si512(words.as_ptr().cast())))
-            }
+            };
+        }
+        let front = front(from, n);
+        match n {
+            1 => avx512!(_mm512_castsi512_ps(_mm512_set1_epi32((front as i32) << 16))),
+            2 => spread!(_mm512_set1_epi32(front as i32), 2),
+            4 => spread!(_mm512_set1_epi64(front as i64), 4),
+            _ => spread!(_mm512_broadcast_i32x4(_mm_set_epi64x((front >> 64) as i64, front as i64)), 8),
         }
     }
 }

@@ -4,7 +4,7 @@ use std::arch::aarch64::*;
 
 use half::f16;
 
-use super::simd::{Kernel, LANES, Packed, Simd};
+use super::simd::{Kernel, LANES, Packed, Simd, front, spread_shuffle};
 
 /// Proof of neon.
 #[derive(Clone, Copy)]
@@ -153,10 +153,15 @@ impl Simd for Neon {
 
     #[inline(always)]
     fn spread_bf16(self, from: &[u8], n: usize) -> Quad {
-        let at = |i: usize| f32::from_bits((u16::from_le_bytes([from[2 * i], from[2 * i + 1]]) as u32) << 16);
-        if n == LANES / 2 {
-            return self.load(&std::array::from_fn(|i| at(i * n / LANES)));
-        }
-        quad!(I => vdupq_n_f32(at(I * n / 4)))
+        let bytes = front(from, n).to_le_bytes();
+        let shuffle = match n {
+            1 => const { &spread_shuffle(1) },
+            2 => const { &spread_shuffle(2) },
+            4 => const { &spread_shuffle(4) },
+            _ => const { &spread_shuffle(8) },
+        };
+        let bytes = neon!(vld1q_u8(bytes.as_ptr()));
+        // Indices beyond the table (0x80) give 0.
+        quad!(I => vreinterpretq_f32_u8(vqtbl1q_u8(bytes, vld1q_u8(shuffle[4 * I..].as_ptr().cast()))))
     }
 }

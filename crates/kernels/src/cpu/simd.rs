@@ -85,6 +85,30 @@ impl Packed {
     }
 }
 
+/// For byte shuffles: `n` bf16 at the front of 16 bytes, each to `16 / n` lanes as f32 (index 0x80 gives zero).
+pub(super) const fn spread_shuffle(n: usize) -> [[u8; 4]; LANES] {
+    let mut shuffle = [[0x80; 4]; LANES];
+    let mut i = 0;
+    while i < LANES {
+        let from = 2 * (i * n / LANES) as u8;
+        shuffle[i] = [0x80, 0x80, from, from + 1];
+        i += 1;
+    }
+    shuffle
+}
+
+/// The front `2n` bytes: what [`spread_shuffle`] takes its numbers from.
+#[inline(always)]
+pub(super) fn front(from: &[u8], n: usize) -> u128 {
+    match n {
+        1 => u16::from_le_bytes(*from.first_chunk().expect("1 bf16")) as u128,
+        2 => u32::from_le_bytes(*from.first_chunk().expect("2 bf16")) as u128,
+        4 => u64::from_le_bytes(*from.first_chunk().expect("4 bf16")) as u128,
+        8 => u128::from_le_bytes(*from.first_chunk().expect("8 bf16")),
+        n => unreachable!("{n} groups in a block"),
+    }
+}
+
 /// Up to 16 numbers at `row[at..]`, zeros behind the end.
 #[inline(always)]
 pub(super) fn load_at<S: Simd>(s: S, row: &[f32], at: usize) -> S::V {
