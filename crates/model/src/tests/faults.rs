@@ -48,7 +48,7 @@ fn rig(packed: &Packed, n_fault: u32) -> (crate::Engine<kernels::Cpu>, Arc<Atomi
 fn a_lasting_read_error_names_the_expert_and_poisons_the_session() {
     // Would break: a wrong token after a failed read.
     let packed = pack("qwen3_5_moe", Bits::Source);
-    let ids = golden("qwen3_5_moe", "golden.json").ids;
+    let ids = golden::<Golden>("qwen3_5_moe", "golden.json").ids;
     let (mut engine, broken) = rig(&packed, u32::MAX);
     let mut session = engine.session(N_CTX);
     logits_of(&mut engine, &mut session, &ids[..70]).unwrap();
@@ -70,7 +70,7 @@ fn a_lasting_read_error_names_the_expert_and_poisons_the_session() {
 fn a_passing_read_error_is_retried() {
     // Would break: one bad read of a tired drive ending an answer.
     let packed = pack("qwen3_5_moe", Bits::Source);
-    let ids = golden("qwen3_5_moe", "golden.json").ids;
+    let ids = golden::<Golden>("qwen3_5_moe", "golden.json").ids;
     let (mut engine, broken) = rig(&packed, 1);
     let expected = logits_in_calls(&mut engine, &ids, &[70, 80]);
     broken.store(true, Ordering::Relaxed);

@@ -16,7 +16,7 @@ fn slots_cache_readers_threads_and_batches_change_no_bit() {
     // Would break: sums in arrival order, kernels whose result depends on the batch or on how rows are shared out.
     for (checkpoint, bits) in [("qwen3_5_moe", Bits::Source), ("qwen3_5_moe_quantable", Bits::N(4))] {
         let packed = pack(checkpoint, bits);
-        let ids = golden(checkpoint, "golden.json").ids;
+        let ids = golden::<Golden>(checkpoint, "golden.json").ids;
         let plain = Setup::plain();
         let expected = logits_in_calls(&mut plain.engine(&packed.store), &ids, CALLS);
         let (slots, page) = (CacheMode::Slots, CacheMode::Page);
@@ -59,7 +59,7 @@ impl ReadAt for Shuffled {
 fn the_order_in_which_reads_finish_changes_no_bit() {
     // Would break: experts summed as they arrive.
     let packed = pack("qwen3_5_moe", Bits::Source);
-    let ids = golden("qwen3_5_moe", "golden.json").ids;
+    let ids = golden::<Golden>("qwen3_5_moe", "golden.json").ids;
     let setup = Setup { n_slot: 4, n_reader: 8, ..Setup::plain() };
     let expected = logits_in_calls(&mut setup.engine(&packed.store), &ids, CALLS);
     for seed in 1..=5_u64 {

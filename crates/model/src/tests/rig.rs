@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use convert::{Bits, Checkpoint, PackOptions};
 use kernels::{Backend, Cpu};
 use serde::Deserialize;
+use serde::de::DeserializeOwned;
 use store::Store;
 use stream::{CacheMode, RecordFile, StreamOptions};
 
@@ -26,21 +27,29 @@ pub(super) struct Golden {
     pub(super) ids: Vec<u32>,
     /// `[n_token][n_vocab]`
     pub(super) logits: Vec<Vec<f64>>,
-    #[serde(default)]
-    pub(super) block_out_positions: Vec<usize>,
+}
+
+/// What it says of the inside as well.
+#[derive(Deserialize)]
+pub(super) struct GoldenBlocks {
+    pub(super) block_positions: Vec<usize>,
     /// `[n_layer][position][d_model]`
-    #[serde(default)]
-    pub(super) block_out: Vec<Vec<Vec<f64>>>,
-    /// `[n_head_v][head_dim_k][head_dim_v]`
-    #[serde(rename = "layer0_S_final", default)]
-    pub(super) layer0_s: Vec<Vec<Vec<f64>>>,
+    pub(super) block_outputs: Vec<Vec<Vec<f64>>>,
+    pub(super) linear_states: Vec<GoldenState>,
+}
+
+/// Final state of a delta-net layer.
+#[derive(Deserialize)]
+pub(super) struct GoldenState {
+    pub(super) layer: usize,
     /// `[n_conv - 1][n_channel]`
-    #[serde(rename = "layer0_conv_final", default)]
-    pub(super) layer0_conv: Vec<Vec<f64>>,
+    pub(super) conv: Vec<Vec<f64>>,
+    /// `[n_head_v][head_dim_k][head_dim_v]`
+    pub(super) s: Vec<Vec<Vec<f64>>>,
 }
 
 /// Reads `tests/golden/<checkpoint>/<file>`.
-pub(super) fn golden(checkpoint: &str, file: &str) -> Golden {
+pub(super) fn golden<T: DeserializeOwned>(checkpoint: &str, file: &str) -> T {
     let path = golden_dir().join(checkpoint).join(file);
     let text = std::fs::read_to_string(&path).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
     serde_json::from_str(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()))

@@ -12,7 +12,7 @@ use crate::{Logits, ModelError};
 fn a_restored_session_goes_on_with_the_same_bits() {
     // Would break: a part of the state that is not saved, or saved at the wrong length.
     let packed = pack("qwen3_5_moe", Bits::Source);
-    let golden = golden("qwen3_5_moe", "golden.json");
+    let golden: Golden = golden("qwen3_5_moe", "golden.json");
     let mut engine = Setup::plain().engine(&packed.store);
     for cut in [0, 1, 64, 70, 149] {
         let mut session = engine.session(N_CTX);
@@ -33,7 +33,7 @@ fn a_restored_session_goes_on_with_the_same_bits() {
 fn a_rewound_session_goes_on_with_the_same_bits() {
     // Would break: keys of a forgotten branch that are still seen, a recurrent state that was not put back.
     let packed = pack("qwen3_5_moe", Bits::Source);
-    let ids = golden("qwen3_5_moe", "golden.json").ids;
+    let ids = golden::<Golden>("qwen3_5_moe", "golden.json").ids;
     let mut engine = Setup::plain().engine(&packed.store);
     let mut session = engine.session(N_CTX);
     logits_of(&mut engine, &mut session, &ids[..70]).unwrap();
@@ -65,8 +65,8 @@ fn a_snapshot_of_another_history_is_refused() {
 #[test]
 fn a_saved_session_of_another_kind_is_refused() {
     // Would break: states of other weights or shapes taken for ours.
-    let packed = pack("qwen3_5_moe", Bits::Source);
-    let other = pack("qwen3_5_moe", Bits::N(8));
+    let packed = pack("qwen3_5_moe_quantable", Bits::Source);
+    let other = pack("qwen3_5_moe_quantable", Bits::N(8));
     let mut engine = Setup::plain().engine(&packed.store);
     let mut session = engine.session(N_CTX);
     logits_of(&mut engine, &mut session, &[1, 2, 3]).unwrap();
@@ -101,7 +101,7 @@ fn limits_are_errors_that_change_nothing() {
 fn an_interrupted_prompt_stands_at_a_batch_border() {
     // Would break: Ctrl-C during a long prompt losing or doubling tokens.
     let packed = pack("qwen3_5_moe", Bits::Source);
-    let golden = golden("qwen3_5_moe", "golden.json");
+    let golden: Golden = golden("qwen3_5_moe", "golden.json");
     let mut engine = Setup { n_batch: 64, ..Setup::plain() }.engine(&packed.store);
     let mut session = engine.session(N_CTX);
     let stopped = engine.forward(&mut session, &golden.ids, Logits::Last, &mut |done| {
