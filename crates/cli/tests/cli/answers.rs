@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use crate::support::{flash_moe, flash_moe_with, has_demo, store};
+use crate::support::{flash_moe, flash_moe_with, store};
 
 const GREEDY: [&str; 4] = ["--temperature", "0", "--max-tokens", "24"];
 
@@ -13,9 +13,6 @@ fn run(args: &[&str], input: &str) -> String {
 /// No answer, or another one for the same question on another way.
 #[test]
 fn the_demo_model_answers() {
-    if !has_demo() {
-        return;
-    }
     let answer = run(&["Who are you?", "--think", "off"], "");
     assert!(answer.trim().len() > 5 && answer.ends_with('\n') && !answer.contains('\x1b'), "{answer:?}");
     assert_eq!(run(&["-", "--think", "off"], "Who are you?\n"), answer);
@@ -26,9 +23,6 @@ fn the_demo_model_answers() {
 /// Scripts that read `run --json` would break.
 #[test]
 fn run_reports_json() {
-    if !has_demo() {
-        return;
-    }
     let args = [&["run", "Who are you?", "--json", "--seed", "7"][..], &GREEDY].concat();
     let done = flash_moe(&args).ok();
     let report: Value = serde_json::from_str(&done.stdout).unwrap();
@@ -42,9 +36,6 @@ fn run_reports_json() {
 /// A seed would not repeat an answer, or not change it.
 #[test]
 fn a_seed_repeats_an_answer() {
-    if !has_demo() {
-        return;
-    }
     let answer = |seed: &str| {
         let args = [
             "run",
@@ -67,9 +58,6 @@ fn a_seed_repeats_an_answer() {
 /// Special tokens in a raw prompt would be taken for text, or a template would be put around it.
 #[test]
 fn a_raw_prompt_is_the_whole_prompt() {
-    if !has_demo() {
-        return;
-    }
     let args = [&["run", "--json", "--raw", "<|im_start|>"][..], &GREEDY].concat();
     let report: Value = serde_json::from_str(&flash_moe(&args).ok().stdout).unwrap();
     assert_eq!(report["phases"]["prefill"]["tokens"], 1);
@@ -78,9 +66,6 @@ fn a_raw_prompt_is_the_whole_prompt() {
 /// A chat would not go on after a turn, a command would reach the model, or the session would be read anew each turn.
 #[test]
 fn a_chat_remembers_and_obeys() {
-    if !has_demo() {
-        return;
-    }
     let input =
         "/help\nWho are you?\n/nonsense\nWhat's the weather in Rome?\n/clear\nWho are you?\n/quit\nnever\n";
     let args = [&["chat", "-v", "--think", "off"][..], &GREEDY].concat();
@@ -103,9 +88,6 @@ fn a_chat_remembers_and_obeys() {
 /// Bad sampling values or an empty prompt would be found out after minutes of loading.
 #[test]
 fn bad_prompts_and_values_are_refused() {
-    if !has_demo() {
-        return;
-    }
     let check = |args: &[&str], code: i32, error: &str| {
         flash_moe(args).fails(code, error, "");
     };

@@ -160,7 +160,7 @@ fn stores_that_are_damaged() {
 fn a_file_that_may_not_be_read() {
     let forbid = |path: &Path| {
         let file = path.join("dense.bin");
-        fs::set_permissions(&file, fs::Permissions::from_mode(0)).unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();
     };
     let folder = tempfile::tempdir().unwrap();
     let probe = folder.path().join("dense.bin");

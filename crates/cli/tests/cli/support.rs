@@ -63,7 +63,7 @@ impl Done {
             assert!(lines.len() < 2, "{self:?}");
             lines.first().map(|line| (*line).to_owned()).unwrap_or_default()
         };
-        assert!(line_of("error: ").contains(error) && line_of("error: ") != "", "'{error}' in {self:?}");
+        assert!(line_of("error: ").contains(error), "'{error}' in {self:?}");
         assert!(line_of("hint: ").contains(hint), "'{hint}' in {self:?}");
         assert!(!self.stderr.contains("panicked"), "{self:?}");
         self
@@ -100,13 +100,4 @@ pub(crate) fn copy(from: &Path, to: &Path) {
             fs::copy(&path, &target).unwrap();
         }
     }
-}
-
-/// Is the demo model in the program? Tests that need it skip loudly without it.
-pub(crate) fn has_demo() -> bool {
-    let is_there = Path::new(env!("CARGO_MANIFEST_DIR")).join("demo/manifest.json").exists();
-    if !is_there {
-        eprintln!("SKIPPED: this build has no demo model");
-    }
-    is_there
 }
