@@ -1,7 +1,9 @@
 //! Repository chores. `cargo xtask tidy` checks what the compiler and clippy do not: the map of crates, sizes,
-//! left-overs and links. It also runs as a test, so `cargo test` fails when it does.
+//! left-overs and links. It also runs as a test, so `cargo test` fails when it does. `cargo xtask mutate [NAME]` makes
+//! the classic mistakes of such engines on purpose and sees whether the golden tests notice.
 #![forbid(unsafe_code)]
 
+mod mutate;
 mod tidy;
 
 use std::path::PathBuf;
@@ -13,8 +15,10 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let done = match args.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["tidy"] => run_tidy(),
+        ["mutate"] => root().and_then(|root| mutate::run(&root, "")),
+        ["mutate", name] => root().and_then(|root| mutate::run(&root, name)),
         _ => {
-            eprintln!("usage: cargo xtask tidy");
+            eprintln!("usage: cargo xtask tidy | mutate [NAME]");
             return ExitCode::from(2);
         }
     };
