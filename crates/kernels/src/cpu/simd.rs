@@ -165,7 +165,7 @@ pub(super) fn exp<S: Simd>(s: S, x: S::V) -> S::V {
     let round = s.splat(ROUND);
     let x = s.min(s.splat(89.0), s.max(s.splat(-104.0), x));
     let n = s.sub(s.fma(x, s.splat(std::f32::consts::LOG2_E), round), round);
-    let r = s.fma(n, s.splat(-0.693_359_375), x);
+    let r = s.fma(n, s.splat(-355.0 / 512.0), x);
     let r = s.fma(n, s.splat(2.121_944_4e-4), r);
     let mut p = s.splat(POLYNOMIAL[0]);
     for c in &POLYNOMIAL[1..] {
@@ -187,4 +187,56 @@ pub(super) fn sigmoid<S: Simd>(s: S, x: S::V) -> S::V {
 #[inline(always)]
 pub(super) fn silu<S: Simd>(s: S, x: S::V) -> S::V {
     s.div(x, s.add(s.splat(1.0), exp(s, s.sub(s.splat(0.0), x))))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cpu::isa::{Isa, Token};
+
+    struct Exp([f32; LANES]);
+
+    impl Kernel for Exp {
+        type Output = [f32; LANES];
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> [f32; LANES] {
+            let mut y = [0.0; LANES];
+            s.store(exp(s, s.load(&self.0)), &mut y);
+            y
+        }
+    }
+
+    #[test]
+    fn exp_is_within_2_ulp() {
+        // Breaks if a coefficient, the reduction or the scaling by powers of two is off.
+        for isa in Isa::ALL.into_iter().filter_map(Token::new) {
+            let mut worst = 0.0f64;
+            // Every 499th number from -104 to 88.7, both signs by their bits.
+            for bits in (0..0x42d0_0000u32).step_by(499 * LANES) {
+                for sign in [0, 0x8000_0000] {
+                    let x = std::array::from_fn(|i| f32::from_bits((bits + 499 * i as u32) | sign).min(88.7));
+                    for (x, y) in x.into_iter().zip(isa.run(Exp(x))) {
+                        let exact = (x as f64).exp();
+                        let ulp = f32::from_bits((exact as f32).to_bits() + 1) as f64 - exact as f32 as f64;
+                        worst = worst.max((y as f64 - exact).abs() / ulp);
+                    }
+                }
+            }
+            assert!(worst <= 2.0, "{}: {worst} ulp", isa.isa());
+        }
+    }
+
+    #[test]
+    fn exp_has_the_right_limits() {
+        // Breaks if masked scores (-∞) keep a weight, or NaN becomes a number.
+        let cases =
+            [(f32::NEG_INFINITY, 0.0), (-1e30, 0.0), (-105.0, 0.0), (0.0, 1.0), (90.0, f32::INFINITY)];
+        for isa in Isa::ALL.into_iter().filter_map(Token::new) {
+            for (x, y) in cases.into_iter().chain([(-0.0, 1.0), (f32::INFINITY, f32::INFINITY)]) {
+                assert_eq!(isa.run(Exp([x; LANES])), [y; LANES], "{}: e^{x}", isa.isa());
+            }
+            assert!(isa.run(Exp([f32::NAN; LANES])).iter().all(|y| y.is_nan()), "{}: e^NaN", isa.isa());
+        }
+    }
 }

@@ -9,6 +9,9 @@ const PREPARE_BOUND: f64 = 2e-6;
 /// A softmax over up to thousands of positions.
 const ATTENTION_BOUND: f64 = 1e-5;
 
+/// Prepares queries and a key and a value cache in place.
+type Prepare<'a> = dyn Fn(&mut Vec<f32>, &mut Vec<f32>, &mut Vec<f32>) + 'a;
+
 const SHAPES: [AttentionShape; 5] = [
     AttentionShape { n_head: 1, n_head_kv: 1, head_dim: 16, gated: false },
     AttentionShape { n_head: 6, n_head_kv: 3, head_dim: 20, gated: true },
@@ -37,7 +40,7 @@ fn preparing_agrees_with_the_reference() {
             let (k, v) = (random.normals(n_token * kv), random.normals(n_token * kv));
             let cache = random.normals((pos + n_token + 1) * kv);
             let rope = Rope { scale: 1.25, ..rope(n_rot) };
-            let run = |backend: &dyn Fn(&mut Vec<f32>, &mut Vec<f32>, &mut Vec<f32>)| {
+            let run = |backend: &Prepare<'_>| {
                 let (mut q, mut k_cache, mut v_cache) = (q.clone(), cache.clone(), cache.clone());
                 backend(&mut q, &mut k_cache, &mut v_cache);
                 (q, k_cache, v_cache)

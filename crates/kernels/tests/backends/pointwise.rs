@@ -1,6 +1,7 @@
 //! Norms, convolution and sums.
 
-use kernels::{Backend, ConvShape, Reference};
+use kernels::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Reference};
+use quant::Format;
 
 use crate::common::{Random, assert_close, assert_same, cpus, name};
 
@@ -91,5 +92,33 @@ fn the_convolution_agrees_with_the_reference_however_it_is_cut() {
             }
             assert_same(&format!("state of the cut, {what}"), &cut_state, &want_state);
         }
+    }
+}
+
+#[test]
+fn no_tokens_change_nothing() {
+    // Breaks if an empty batch indexes token 0 or touches a state.
+    let mut random = Random::new(3);
+    let w = random.matrix(Format::Affine { bits: 4, group: 64 }, 8, 64);
+    let down = random.matrix(Format::F32, 64, 8);
+    let (x, weight) = (random.normals(64), random.normals(64));
+    let attention = AttentionShape { n_head: 2, n_head_kv: 1, head_dim: 32, gated: false };
+    let delta = DeltaShape { n_head_k: 1, n_head_v: 1, head_dim_k: 8, head_dim_v: 8 };
+    for cpu in cpus() {
+        let mut out = x.clone();
+        cpu.matmul(&w, &x, 0, 0, &mut out);
+        cpu.embed(&w, &[], &mut out);
+        cpu.rms_norm(&x, &weight, 1e-6, 0, &mut out);
+        cpu.add(&mut out, &x, 0);
+        cpu.combine(&mut out, &x, &[], None, (0, 4, 16));
+        cpu.experts(&[], &x, &mut out);
+        let down = down.view();
+        cpu.experts(&[ExpertJob { gate: w.view(), up: w.view(), down, rows: &[] }], &x, &mut out);
+        cpu.attention(attention, &x, (&x, &x), 1, 0, &mut out);
+        let mut state = x.clone();
+        cpu.conv_silu(ConvShape { n_channel: 16, n_conv: 4 }, &weight, &x, &mut state, 0, &mut out);
+        cpu.delta_net(delta, &x, (&x, &x), (&x, &x), &mut state, 5, 0, &mut out);
+        assert_same(&format!("outputs, {}", name(&cpu)), &out, &x);
+        assert_same(&format!("states, {}", name(&cpu)), &state, &x);
     }
 }
