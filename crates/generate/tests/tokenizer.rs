@@ -213,7 +213,11 @@ proptest! {
     }
 
     #[test]
-    fn damaged_files_do_not_panic(at in 0usize..9000, bytes in prop::collection::vec(any::<u8>(), 0..4), cut in any::<bool>()) {
+    fn damaged_files_do_not_panic(
+        at in 0usize..9000,
+        bytes in prop::collection::vec(any::<u8>(), 0..4),
+        cut in any::<bool>(),
+    ) {
         // A half-written or hostile file would crash the program.
         let mut json = common::small_json().to_string().into_bytes();
         let at = at % json.len();

@@ -218,8 +218,14 @@ fn lasting_faults_are_errors() {
             _ => false,
         }
     };
-    let eio = |error: &StreamError| matches!(error, StreamError::Read { source, .. } if source.raw_os_error() == Some(5));
-    let checksum = |error: &StreamError| matches!(error, StreamError::Checksum { offset, layer: 3, expert: 4, .. } if *offset == 4 * common::STRIDE as u64);
+    let eio = |error: &StreamError| match error {
+        StreamError::Read { source, .. } => source.raw_os_error() == Some(5),
+        _ => false,
+    };
+    let checksum = |error: &StreamError| match error {
+        StreamError::Checksum { offset, layer: 3, expert: 4, .. } => *offset == 4 * common::STRIDE as u64,
+        _ => false,
+    };
     check_failure(
         Fault::Eio,
         eio,
