@@ -8,6 +8,9 @@ use model::{Engine, Logits, ModelError, Session, Timing, TokenModel};
 use serde::Serialize;
 use stream::StreamStats;
 
+/// One part in so many of a phase must be waiting for the waiting to be a measurement.
+const WAIT_SHARE_MIN: u32 = 50;
+
 /// What one phase cost.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Cost {
@@ -60,9 +63,11 @@ impl Cost {
         ratio(self.n_hit as f64, (self.n_hit + self.n_miss) as f64)
     }
 
-    /// Gigabytes read for each second in which the engine waited.
+    /// Gigabytes read for each second in which the engine waited; `None` if it hardly did, because then the reads ran
+    /// beside the arithmetic and the quotient says nothing about the drive.
     pub(crate) fn read_gb_s(&self) -> Option<f64> {
-        ratio(self.read_bytes as f64 / 1e9, self.wait.as_secs_f64()).filter(|_| self.read_bytes > 0)
+        let has_waited = 0 < self.read_bytes && self.time < self.wait * WAIT_SHARE_MIN;
+        ratio(self.read_bytes as f64 / 1e9, self.wait.as_secs_f64()).filter(|_| has_waited)
     }
 
     pub(crate) fn report(&self) -> PhaseReport {
@@ -162,5 +167,7 @@ mod tests {
         };
         cost.add(8, Duration::from_secs(4), before, after, &Timing::default());
         assert_eq!((cost.tok_s(), cost.hit_rate(), cost.read_gb_s()), (Some(2.0), Some(0.75), Some(1.5)));
+        cost.time = Duration::from_secs(200);
+        assert_eq!(cost.read_gb_s(), None);
     }
 }
