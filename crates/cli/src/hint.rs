@@ -11,10 +11,21 @@ use crate::output::note;
 
 /// Prints an error on one line and, if there is something to do, a hint on another.
 pub(crate) fn print(error: &anyhow::Error) {
-    note(format_args!("error: {}", one_line(&format!("{error:#}"))));
+    note(format_args!("error: {}", one_line(&message(error))));
     if let Some(hint) = hint(error) {
         note(format_args!("hint: {}", one_line(&hint)));
     }
+}
+
+/// The error and its causes. Many errors name their cause themselves: none is said twice.
+fn message(error: &anyhow::Error) -> String {
+    let mut text = error.to_string();
+    for cause in error.chain().skip(1).map(ToString::to_string) {
+        if !text.ends_with(&cause) {
+            text = format!("{text}: {cause}");
+        }
+    }
+    text
 }
 
 /// Did the reader of our output go away? That is no failure.
@@ -78,6 +89,12 @@ fn for_convert(error: &ConvertError) -> Option<String> {
             "download the named files again; nothing was written".into()
         }
         ConvertError::BadWeight { .. } => "the checkpoint is damaged; download the named file again".into(),
+        ConvertError::Config { .. } | ConvertError::Tensor { .. } | ConvertError::MissingTensors { .. } => {
+            "config.json and weights must come from one download of one model; nothing was written".into()
+        }
+        ConvertError::Unsupported { .. } | ConvertError::UnknownTensors { .. } => {
+            "pack reads Qwen3.5, Qwen3.6, Qwen3-Next and Qwen3 MoE checkpoints in BF16, F16 or F32".into()
+        }
         ConvertError::Store(error) => return for_store(error),
         _ => return None,
     })
@@ -172,5 +189,15 @@ mod tests {
         let wrapped = Err::<(), _>(ModelError::Store(exists)).context("loading").unwrap_err();
         check(wrapped, "choose another name, or remove it first");
         assert_eq!(hint(&anyhow::anyhow!("something else")), None);
+    }
+
+    #[test]
+    fn no_cause_is_said_twice() {
+        // Would break: "the file is empty: the file is empty", or a cause that only the chain knows gets lost.
+        let source = || std::io::Error::other("cable");
+        let named = CliError::Io { path: "f".into(), action: "read", source: source() };
+        assert_eq!(message(&named.into()), "f: cannot read: cable");
+        let wrapped = Err::<(), _>(source()).context("loading").unwrap_err();
+        assert_eq!(message(&wrapped), "loading: cable");
     }
 }

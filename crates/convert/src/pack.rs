@@ -75,12 +75,17 @@ pub fn pack(
     let resumed_bytes = writer.resumed_bytes();
     let sums = Mutex::new(ErrorSums::default());
     let encoder = Encoder { checkpoint, work: &work, sums: &sums };
-    work.run(
+    let done = work.run(
         writer,
         |unit| encoder.source_bytes(unit),
         |unit, scratch| encoder.encode(unit, scratch),
         progress,
-    )?;
+    );
+    if let Err(ConvertError::BadWeight { .. }) = done {
+        // The same checkpoint will never become a store: there is nothing to go on with.
+        StoreWriter::discard(out)?;
+    }
+    done?;
 
     let errors = sums.into_inner().expect("a worker that panics ends the run").report();
     if let Some(worst) =
@@ -167,11 +172,9 @@ fn format_of(
     source: Option<Format>,
 ) -> Result<(Format, Option<String>), ConvertError> {
     let source = source.unwrap_or(checkpoint.tensor(tensor).format);
-    options.format(kind, cols, source).map_err(|why| ConvertError::Tensor {
-        path: checkpoint.path_of(tensor).to_owned(),
-        tensor: checkpoint.tensor(tensor).name.clone(),
-        why,
-    })
+    options
+        .format(kind, cols, source)
+        .map_err(|why| ConvertError::Options(format!("{}: {why}", checkpoint.tensor(tensor).name)))
 }
 
 fn fingerprint(checkpoint: &Checkpoint, options: &PackOptions) -> String {

@@ -343,6 +343,19 @@ impl StoreWriter {
         self.journal.append(piece, xxh3).map_err(|e| self.write_error(JOURNAL_NAME, &[], e))
     }
 
+    /// Throws away what was written for `path`: for when the source turns out to be no good.
+    ///
+    /// # Errors
+    /// The system fails to remove it.
+    pub fn discard(path: &Path) -> Result<(), StoreError> {
+        match partial_path(path) {
+            Some(partial) if partial.is_dir() => {
+                fs::remove_dir_all(&partial).map_err(|e| io_error(&partial, "remove", e))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Writes sidecars and manifest, makes everything durable, and renames the folder into place.
     ///
     /// # Errors
