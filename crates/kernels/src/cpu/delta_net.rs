@@ -204,10 +204,10 @@ fn read_state<S: Simd>(s: S, state: &[f32], dv: usize, at: usize, k: &[f32], q: 
 }
 
 /// `G_i`: the log-decays from the piece's start up to token `i`.
-fn log_decays(token: &Tokens<'_, '_>, first: usize, n: usize) -> [f32; DELTA_CHUNK] {
+fn log_decays(token: &Tokens<'_, '_>, first: usize, n: usize) -> [f64; DELTA_CHUNK] {
     let (mut sums, mut sum) = ([0.0; DELTA_CHUNK], 0.0);
     for (i, to) in sums[..n].iter_mut().enumerate() {
-        sum += token.log_decay(first + i);
+        sum += f64::from(token.log_decay(first + i));
         *to = sum;
     }
     sums
@@ -222,8 +222,8 @@ struct Piece<'a, 'b> {
     /// Normed, `[n, head_dim_k]`.
     q: &'a [f32],
     k: &'a [f32],
-    /// `G`
-    log_decay: [f32; DELTA_CHUNK],
+    /// `G`, in f64: its differences are what counts, and they are small beside its values where decay is strong.
+    log_decay: [f64; DELTA_CHUNK],
 }
 
 impl Piece<'_, '_> {
@@ -258,7 +258,7 @@ impl Piece<'_, '_> {
         for at in (0..dv).step_by(WIDE * LANES) {
             for (i, r) in r.chunks_exact_mut(dv).enumerate() {
                 let t = self.first + i;
-                let (beta, decay) = (s.splat(self.token.beta(t)), s.splat(self.log_decay[i].exp()));
+                let (beta, decay) = (s.splat(self.token.beta(t)), s.splat((self.log_decay[i] as f32).exp()));
                 let [p, u] = read_state(s, state, dv, at, self.k(i), self.q(i));
                 let (v, out) = (self.token.v(t), self.token.out(t));
                 for w in 0..WIDE {
@@ -275,8 +275,11 @@ impl Piece<'_, '_> {
     #[inline(always)]
     fn mix<S: Simd>(&self, s: S, i: usize) -> ([f32; DELTA_CHUNK], [f32; DELTA_CHUNK]) {
         let mut decay = [0.0; DELTA_CHUNK];
+        for j in 0..=i {
+            decay[j] = (self.log_decay[i] - self.log_decay[j]) as f32;
+        }
         for at in (0..=i).step_by(LANES) {
-            let exponent = s.sub(s.splat(self.log_decay[i]), load_at(s, &self.log_decay, at));
+            let exponent = load_at(s, &decay, at);
             store_at(s, exp(s, exponent), &mut decay, at);
         }
         let beta = self.token.beta(self.first + i);
@@ -295,9 +298,9 @@ impl Piece<'_, '_> {
         let whole = self.log_decay[self.n - 1];
         let mut decay = [0.0; DELTA_CHUNK];
         for i in 0..self.n {
-            decay[i] = (whole - self.log_decay[i]).exp();
+            decay[i] = ((whole - self.log_decay[i]) as f32).exp();
         }
-        let old = s.splat(whole.exp());
+        let old = s.splat((whole as f32).exp());
         for (row, state) in state.chunks_exact_mut(dv).enumerate() {
             for at in (0..dv).step_by(LANES) {
                 store_at(s, s.mul(old, load_at(s, state, at)), state, at);
