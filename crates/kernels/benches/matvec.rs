@@ -40,13 +40,14 @@ fn main() {
         let Some(cpu) = Cpu::with_isa(n_thread, isa) else { continue };
         for format in FORMATS {
             let matrices = matrices(format);
-            let (mut one, mut read, mut batch) = (Vec::new(), Vec::new(), Vec::new());
+            // Alternating, so that other programs disturb both alike.
+            let (mut one, mut read) = (Vec::new(), Vec::new());
             for _ in 0..RUNS {
-                read.push(cpu.measure_ram_bandwidth(Duration::from_millis(200)));
+                read.push(cpu.measure_ram_bandwidth(Duration::from_millis(300)));
                 one.push(bytes_per_second(&cpu, &matrices, 1));
-                batch.push(bytes_per_second(&cpu, &matrices[..1], N_BATCH) * N_BATCH as f64);
             }
-            let (one, read, batch) = (median(one), median(read), median(batch));
+            let (one, read) = (median(one), median(read));
+            let batch = bytes_per_second(&cpu, &matrices[..8], N_BATCH) * N_BATCH as f64;
             let (isa, format) = (isa.to_string(), format.to_string());
             let ratio = format!("{:.0} %", 100.0 * one / read);
             println!(
@@ -74,17 +75,16 @@ fn matrices(format: Format) -> Vec<Matrix> {
     (0..n).map(matrix).collect()
 }
 
-/// Bytes of weights per second of one pass over the matrices.
+/// Bytes of weights per second: the median over the matrices, each used once.
 fn bytes_per_second(cpu: &Cpu, matrices: &[Matrix], n_token: usize) -> f64 {
     let x: Vec<f32> = (0..n_token * COLS).map(|i| (i % 17) as f32 - 8.0).collect();
     let mut out = cpu.zeros(n_token * ROWS);
-    cpu.matmul(&matrices[0], &x, 0, n_token, &mut out);
-    let start = Instant::now();
-    for matrix in matrices {
+    let mut one = |matrix: &Matrix| {
+        let start = Instant::now();
         cpu.matmul(matrix, &x, 0, n_token, &mut out);
-    }
-    let bytes: usize = matrices.iter().map(|m| m.format().matrix_bytes(ROWS, COLS)).sum();
-    bytes as f64 / start.elapsed().as_secs_f64()
+        matrix.format().matrix_bytes(ROWS, COLS) as f64 / start.elapsed().as_secs_f64()
+    };
+    median(matrices.iter().map(&mut one).collect())
 }
 
 fn median(mut values: Vec<f64>) -> f64 {

@@ -124,6 +124,11 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        avx2!(_mm_prefetch::<_MM_HINT_T0>(at.cast()))
+    }
+
+    #[inline(always)]
     fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> Pair {
         avx2!({
             let count = _mm256_set1_epi32(shift as i32);

@@ -112,6 +112,11 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        avx512!(_mm_prefetch::<_MM_HINT_T0>(at.cast()))
+    }
+
+    #[inline(always)]
     fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> __m512 {
         avx512!({
             let words = _mm512_loadu_si512(words.as_ptr().cast());

@@ -8,25 +8,30 @@ use super::simd::{Kernel, LANES, Simd};
 
 /// More than the last-level cache of any machine this runs on, so that a pass finds nothing of the pass before.
 const BUFFER_BYTES: usize = 1 << 30;
+/// What is timed at once: short enough that another program's turn on a core spoils few of them.
+const PIECE_FLOATS: usize = 1 << 23;
 /// What one job reads.
-const JOB_FLOATS: usize = 1 << 18;
+const JOB_FLOATS: usize = 1 << 17;
 
+/// The median of pieces that are read one after the other.
 pub(super) fn measure(isa: Token, pool: &Pool, duration: Duration) -> f64 {
     // Written once, so that the pages exist.
     let buffer = vec![1.0f32; BUFFER_BYTES / size_of::<f32>()];
     let start = Instant::now();
-    let mut best = Duration::MAX;
-    loop {
-        let pass = Instant::now();
-        pool.run(buffer.len() / JOB_FLOATS, &|job| {
-            let sum = isa.run(Sum(&buffer[job * JOB_FLOATS..(job + 1) * JOB_FLOATS]));
+    let mut times = Vec::new();
+    for piece in buffer.chunks_exact(PIECE_FLOATS).cycle() {
+        let time = Instant::now();
+        pool.run(PIECE_FLOATS / JOB_FLOATS, &|job| {
+            let sum = isa.run(Sum(&piece[job * JOB_FLOATS..(job + 1) * JOB_FLOATS]));
             std::hint::black_box(sum);
         });
-        best = best.min(pass.elapsed());
+        times.push(time.elapsed());
         if start.elapsed() >= duration {
-            return BUFFER_BYTES as f64 / best.as_secs_f64();
+            break;
         }
     }
+    times.sort_unstable();
+    size_of_val(&buffer[..PIECE_FLOATS]) as f64 / times[times.len() / 2].as_secs_f64()
 }
 
 struct Sum<'a>(&'a [f32]);

@@ -79,6 +79,9 @@ impl Simd for Generic {
     }
 
     #[inline(always)]
+    fn prefetch(self, _at: *const u8) {}
+
+    #[inline(always)]
     fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> Self::V {
         let (words, _) = words.as_chunks::<4>();
         std::array::from_fn(|i| ((u32::from_le_bytes(words[i]) >> shift) & ((1 << bits) - 1)) as f32)

@@ -83,8 +83,8 @@ impl Cpu {
         self.pool.n_thread()
     }
 
-    /// Bytes per second that all threads together read from memory, the best of the passes over a buffer larger
-    /// than the caches that fit into `duration` (at least one).
+    /// Bytes per second that all threads together read from memory: the median over pieces of a buffer larger than
+    /// the caches, for about `duration`. Takes 1 GiB of memory meanwhile.
     pub fn measure_ram_bandwidth(&self, duration: Duration) -> f64 {
         bandwidth::measure(self.isa, &self.pool, duration)
     }

@@ -1,6 +1,6 @@
 //! NEON: four registers per vector.
 
-use std::arch::aarch64::*;
+use std::arch::{aarch64::*, asm};
 
 use half::f16;
 
@@ -117,6 +117,14 @@ impl Simd for Neon {
     #[inline(always)]
     fn pow2(self, n: Quad) -> Quad {
         quad!(I => vreinterpretq_f32_s32(vshlq_n_s32::<23>(vaddq_s32(vcvtq_s32_f32(n[I]), vdupq_n_s32(127)))))
+    }
+
+    #[inline(always)]
+    fn prefetch(self, at: *const u8) {
+        // SAFETY: a prefetch reads nothing and cannot fault.
+        unsafe {
+            asm!("prfm pldl1strm, [{at}]", at = in(reg) at, options(nostack, readonly, preserves_flags))
+        }
     }
 
     #[inline(always)]

@@ -49,6 +49,9 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     /// `2ⁿ` for whole `n` in -126..=127.
     fn pow2(self, n: Self::V) -> Self::V;
 
+    /// Asks for the cache line at an address, which need not exist.
+    fn prefetch(self, at: *const u8);
+
     /// `(word >> shift) & (2^bits - 1)` of 16 little-endian words, as numbers.
     fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> Self::V;
     /// 16 codes of `layout.bits` bits, packed without gaps from the first byte on.
