@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{Kernel, LANES, Packed, Simd, front, spread_shuffle};
+use super::simd::{Kernel, LANES, Packed, Simd, centre, front, spread_shuffle};
 
 /// Proof of avx2, fma and f16c.
 #[derive(Clone, Copy)]
@@ -37,10 +37,13 @@ impl Avx2 {
     }
 }
 
-/// `(word & (2^bits - 1))` as numbers.
+/// `(word & (2^bits - 1))` less the centre.
 macro_rules! low_bits {
     ($words:expr, $bits:expr) => {
-        _mm256_cvtepi32_ps(_mm256_and_si256($words, _mm256_set1_epi32((1 << $bits) - 1)))
+        _mm256_sub_ps(
+            _mm256_cvtepi32_ps(_mm256_and_si256($words, _mm256_set1_epi32((1 << $bits) - 1))),
+            _mm256_set1_ps(centre($bits)),
+        )
     };
 }
 

@@ -2,7 +2,7 @@
 
 use std::arch::x86_64::*;
 
-use super::simd::{Kernel, LANES, Packed, Simd, front, spread_shuffle};
+use super::simd::{Kernel, LANES, Packed, Simd, centre, front, spread_shuffle};
 
 /// Proof of avx512f, avx512bw, avx512vl and avx512dq.
 #[derive(Clone, Copy)]
@@ -14,6 +14,16 @@ macro_rules! avx512 {
         // SAFETY: an `Avx512` exists only where the CPU has the features, and references cover what is read.
         unsafe { $e }
     }};
+}
+
+/// `(word & (2^bits - 1))` less the centre.
+macro_rules! low_bits {
+    ($words:expr, $bits:expr) => {
+        _mm512_sub_ps(
+            _mm512_cvtepi32_ps(_mm512_and_si512($words, _mm512_set1_epi32((1 << $bits) - 1))),
+            _mm512_set1_ps(centre($bits)),
+        )
+    };
 }
 
 impl Avx512 {
@@ -122,12 +132,13 @@ impl Simd for Avx512 {
             let words = _mm512_loadu_si512(words.as_ptr().cast());
             let words = _mm512_srlv_epi32(words, _mm512_set1_epi32(shift as i32));
             if bits == 4 {
-                // The permutation looks at the low 4 bits of its index only: mask and conversion in one.
-                let values =
-                    _mm512_set_ps(15., 14., 13., 12., 11., 10., 9., 8., 7., 6., 5., 4., 3., 2., 1., 0.);
+                // The permutation looks at the low 4 bits of its index only: mask, conversion and centring in one.
+                let values = _mm512_set_ps(
+                    7.5, 6.5, 5.5, 4.5, 3.5, 2.5, 1.5, 0.5, -0.5, -1.5, -2.5, -3.5, -4.5, -5.5, -6.5, -7.5,
+                );
                 _mm512_permutexvar_ps(words, values)
             } else {
-                _mm512_cvtepi32_ps(_mm512_and_si512(words, _mm512_set1_epi32((1 << bits) - 1)))
+                low_bits!(words, bits)
             }
         })
     }
@@ -138,7 +149,7 @@ impl Simd for Avx512 {
             let bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(bytes.as_ptr().cast()));
             let pairs = _mm512_shuffle_epi8(bytes, _mm512_loadu_si512(layout.shuffle.as_ptr().cast()));
             let words = _mm512_srlv_epi32(pairs, _mm512_loadu_si512(layout.shift.as_ptr().cast()));
-            _mm512_cvtepi32_ps(_mm512_and_si512(words, _mm512_set1_epi32((1 << layout.bits) - 1)))
+            low_bits!(words, layout.bits)
         })
     }
 

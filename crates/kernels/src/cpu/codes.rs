@@ -1,6 +1,6 @@
 //! How each format's codes become vectors. A new format is one more [`Codes`] and one more arm in [`with_codes`].
 
-use super::simd::{LANES, Packed, Simd};
+use super::simd::{LANES, Packed, Simd, centre};
 
 /// A format's codes along a row, cut into blocks.
 pub(super) trait Codes {
@@ -10,6 +10,8 @@ pub(super) trait Codes {
     const VECTORS: usize;
     /// Columns in a block.
     const COLS: usize = Self::VECTORS * LANES;
+    /// What has been taken off the codes.
+    const CENTRE: f32 = 0.0;
     /// How activations must lie to meet the codes.
     const ORDER: Order;
 
@@ -34,6 +36,7 @@ impl<const BITS: u32> Codes for Words<BITS> {
     const BYTES: usize = 64;
     const VECTORS: usize = 32 / BITS as usize;
     const ORDER: Order = Order::Words(32 / BITS as usize);
+    const CENTRE: f32 = centre(BITS);
 
     #[inline(always)]
     fn vector<S: Simd>(s: S, codes: &[u8], j: usize) -> S::V {
@@ -48,6 +51,7 @@ impl<const BITS: usize> Codes for Straddling<BITS> {
     const BYTES: usize = 4 * BITS;
     const VECTORS: usize = 2;
     const ORDER: Order = Order::Rows;
+    const CENTRE: f32 = centre(BITS as u32);
 
     #[inline(always)]
     fn vector<S: Simd>(s: S, codes: &[u8], j: usize) -> S::V {

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::simd::{LANES, Packed, Simd};
+use super::simd::{LANES, Packed, Simd, centre};
 
 /// Needs nothing.
 #[derive(Clone, Copy)]
@@ -84,13 +84,18 @@ impl Simd for Generic {
     #[inline(always)]
     fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> Self::V {
         let (words, _) = words.as_chunks::<4>();
-        std::array::from_fn(|i| ((u32::from_le_bytes(words[i]) >> shift) & ((1 << bits) - 1)) as f32)
+        std::array::from_fn(|i| {
+            ((u32::from_le_bytes(words[i]) >> shift) & ((1 << bits) - 1)) as f32 - centre(bits)
+        })
     }
 
     #[inline(always)]
     fn packed_codes(self, bytes: &[u8; 16], layout: &Packed) -> Self::V {
         let all = u128::from_le_bytes(*bytes);
-        std::array::from_fn(|i| ((all >> (i as u32 * layout.bits)) as u32 & ((1 << layout.bits) - 1)) as f32)
+        std::array::from_fn(|i| {
+            let code = (all >> (i as u32 * layout.bits)) as u32 & ((1 << layout.bits) - 1);
+            code as f32 - centre(layout.bits)
+        })
     }
 
     #[inline(always)]

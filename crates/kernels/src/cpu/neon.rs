@@ -4,7 +4,7 @@ use std::arch::{aarch64::*, asm};
 
 use half::f16;
 
-use super::simd::{Kernel, LANES, Packed, Simd, front, spread_shuffle};
+use super::simd::{Kernel, LANES, Packed, Simd, centre, front, spread_shuffle};
 
 /// Proof of neon.
 #[derive(Clone, Copy)]
@@ -46,7 +46,10 @@ impl Neon {
 /// `(word >> shift) & (2^bits - 1)` as numbers; `count` is the negated shift.
 #[inline(always)]
 fn bits_at(words: uint32x4_t, count: int32x4_t, bits: u32) -> float32x4_t {
-    neon!(vcvtq_f32_u32(vandq_u32(vshlq_u32(words, count), vdupq_n_u32((1 << bits) - 1))))
+    neon!({
+        let codes = vandq_u32(vshlq_u32(words, count), vdupq_n_u32((1 << bits) - 1));
+        vsubq_f32(vcvtq_f32_u32(codes), vdupq_n_f32(centre(bits)))
+    })
 }
 
 impl Simd for Neon {

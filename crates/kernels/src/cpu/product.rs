@@ -1,6 +1,6 @@
 //! The inner loops of every matrix product: two rows of weights times a tile of tokens.
 //!
-//! `w·x = Σ_groups scale·Σ q·x + bias·Σ x`. Per output, in this order whatever the tile: the bias part,
+//! `w·x = Σ_groups scale·Σ (q − c)·x + (bias + c·scale)·Σ x`, `c` the middle code. Per output, in this order whatever the tile: the bias part,
 //! 16 groups a step; then block by block the codes' sum, scaled lane by lane; at the end the sum of the lanes. So a
 //! token's result does not depend on its neighbours. Two rows at once share the loads of the activations.
 
@@ -136,7 +136,7 @@ fn pair_dot<S: Simd, C: Codes, const T: usize>(
 ) -> [[f32; T]; PAIR] {
     let (x, _) = tile.x.as_chunks::<T>();
     let mut totals = [[s.splat(0.0); T]; PAIR];
-    add_biases(s, rows, tile.sums.as_chunks::<T>().0, &mut totals);
+    add_biases::<S, C, T>(s, rows, tile.sums.as_chunks::<T>().0, &mut totals);
 
     // Groups that a block spans: at least 1, at most 8 (2 bits, groups of 32).
     let n_group = C::COLS.checked_div(group).unwrap_or(0).max(1);
@@ -172,9 +172,9 @@ fn pair_dot<S: Simd, C: Codes, const T: usize>(
     y
 }
 
-/// `totals += bias · Σ x` of 16 groups a step. `sums` is `[n_sum_vector][T]`, empty for plain floats.
+/// `totals += (bias + scale · centre) · Σ x` of 16 groups a step. `sums` is `[n_sum_vector][T]`, empty for plain floats.
 #[inline(always)]
-fn add_biases<S: Simd, const T: usize>(
+fn add_biases<S: Simd, C: Codes, const T: usize>(
     s: S,
     rows: [Row<'_>; PAIR],
     sums: &[[Lanes; T]],
@@ -182,15 +182,18 @@ fn add_biases<S: Simd, const T: usize>(
 ) {
     for (i, sums) in sums.iter().enumerate() {
         for r in 0..PAIR {
-            let rest = &rows[r].biases[2 * LANES * i..];
-            let bias = match rest.first_chunk() {
-                Some(full) => s.load_bf16(full),
-                None => {
-                    let mut padded = [0; 2 * LANES];
-                    padded[..rest.len()].copy_from_slice(rest);
-                    s.load_bf16(&padded)
+            let [scale, bias] = [rows[r].scales, rows[r].biases].map(|plane| {
+                let rest = &plane[2 * LANES * i..];
+                match rest.first_chunk() {
+                    Some(full) => s.load_bf16(full),
+                    None => {
+                        let mut padded = [0; 2 * LANES];
+                        padded[..rest.len()].copy_from_slice(rest);
+                        s.load_bf16(&padded)
+                    }
                 }
-            };
+            });
+            let bias = s.fma(scale, s.splat(C::CENTRE), bias);
             for t in 0..T {
                 totals[r][t] = s.fma(bias, s.load(&sums[t].0), totals[r][t]);
             }

@@ -52,9 +52,9 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     /// Asks for the cache line at an address, which need not exist.
     fn prefetch(self, at: *const u8);
 
-    /// `(word >> shift) & (2^bits - 1)` of 16 little-endian words, as numbers.
+    /// `(word >> shift) & (2^bits - 1)` of 16 little-endian words, less [`centre`].
     fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> Self::V;
-    /// 16 codes of `layout.bits` bits, packed without gaps from the first byte on.
+    /// 16 codes of `layout.bits` bits, packed without gaps from the first byte on, less [`centre`].
     fn packed_codes(self, bytes: &[u8; 16], layout: &Packed) -> Self::V;
     /// 16 bf16.
     fn load_bf16(self, from: &[u8; 32]) -> Self::V;
@@ -62,6 +62,12 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     fn load_f16(self, from: &[u8; 32]) -> Self::V;
     /// `n` (1, 2, 4 or 8) bf16, each on `16 / n` neighbouring lanes. `from` has `2n` bytes.
     fn spread_bf16(self, from: &[u8], n: usize) -> Self::V;
+}
+
+/// The middle of the codes of `bits` bits. Codes are taken relative to it: sums of `q·x` and `bias · Σ x` would otherwise
+/// be large and nearly cancel.
+pub(super) const fn centre(bits: u32) -> f32 {
+    ((1 << bits) - 1) as f32 / 2.0
 }
 
 /// Where 16 packed codes lie: code `i` is bits `shift[i] ..` of the 16-bit number at byte `byte[i]`.
