@@ -203,7 +203,8 @@ pub trait Backend: Send + Sync {
     );
 
     /// `x[t] += Σ_j weights[t·k + j] · routed[t·k + j]  (+ shared[t])`: j ascending, then the shared expert.
-    /// `dims` is `n_token, k, d`. `x` `[n_token, d]`, `routed` `[n_token · k, d]`, `weights` `[n_token · k]` on the host.
+    /// `dims` is `n_token, k, d`. `x` is `[n_token, d]`, `routed` `[n_token · k, d]`, `weights` `[n_token · k]` on the
+    /// host.
     fn combine(
         &self,
         x: &mut Self::Tensor,
