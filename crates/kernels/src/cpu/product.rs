@@ -1,8 +1,9 @@
 //! The inner loops of every matrix product: two rows of weights times a tile of tokens.
 //!
-//! `w·x = Σ_groups scale·Σ (q − c)·x + (bias + c·scale)·Σ x`, `c` the middle code. Per output, in this order whatever the tile: the bias part,
-//! 16 groups a step; then block by block the codes' sum, scaled lane by lane; at the end the sum of the lanes. So a
-//! token's result does not depend on its neighbours. Two rows at once share the loads of the activations.
+//! `w·x = Σ_groups scale·Σ (q − c)·x + (bias + c·scale)·Σ x`, `c` the middle code. Per output, in this order whatever
+//! the tile: the bias part, 16 groups a step; then block by block the codes' sum, scaled lane by lane; at the end the
+//! sum of the lanes. So a token's result does not depend on its neighbours. Two rows at once share the loads of the
+//! activations.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -172,7 +173,8 @@ fn pair_dot<S: Simd, C: Codes, const T: usize>(
     y
 }
 
-/// `totals += (bias + scale · centre) · Σ x` of 16 groups a step. `sums` is `[n_sum_vector][T]`, empty for plain floats.
+/// `totals += (bias + scale · centre) · Σ x` of 16 groups a step. `sums` is `[n_sum_vector][T]`, empty for plain
+/// floats.
 #[inline(always)]
 fn add_biases<S: Simd, C: Codes, const T: usize>(
     s: S,
@@ -182,21 +184,26 @@ fn add_biases<S: Simd, C: Codes, const T: usize>(
 ) {
     for (i, sums) in sums.iter().enumerate() {
         for r in 0..PAIR {
-            let [scale, bias] = [rows[r].scales, rows[r].biases].map(|plane| {
-                let rest = &plane[2 * LANES * i..];
-                match rest.first_chunk() {
-                    Some(full) => s.load_bf16(full),
-                    None => {
-                        let mut padded = [0; 2 * LANES];
-                        padded[..rest.len()].copy_from_slice(rest);
-                        s.load_bf16(&padded)
-                    }
-                }
-            });
+            let scale = load_groups(s, rows[r].scales, i);
+            let bias = load_groups(s, rows[r].biases, i);
             let bias = s.fma(scale, s.splat(C::CENTRE), bias);
             for t in 0..T {
                 totals[r][t] = s.fma(bias, s.load(&sums[t].0), totals[r][t]);
             }
+        }
+    }
+}
+
+/// Groups `16 i ..` of a plane, zeros behind the end.
+#[inline(always)]
+fn load_groups<S: Simd>(s: S, plane: &[u8], i: usize) -> S::V {
+    let rest = &plane[2 * LANES * i..];
+    match rest.first_chunk() {
+        Some(full) => s.load_bf16(full),
+        None => {
+            let mut padded = [0; 2 * LANES];
+            padded[..rest.len()].copy_from_slice(rest);
+            s.load_bf16(&padded)
         }
     }
 }

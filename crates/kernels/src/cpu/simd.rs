@@ -64,8 +64,8 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     fn spread_bf16(self, from: &[u8], n: usize) -> Self::V;
 }
 
-/// The middle of the codes of `bits` bits. Codes are taken relative to it: sums of `q·x` and `bias · Σ x` would otherwise
-/// be large and nearly cancel.
+/// The middle of the codes of `bits` bits. Codes are taken relative to it: sums of `q·x` and `bias · Σ x` would
+/// otherwise be large and nearly cancel.
 pub(super) const fn centre(bits: u32) -> f32 {
     ((1 << bits) - 1) as f32 / 2.0
 }
