@@ -1,6 +1,6 @@
 //! An opened checkpoint: every weight that the model needs, found, checked and given a role.
 //!
-//! Owns the open files and the map from roles to rows of tensors. Reads headers only; [`crate::pack`] reads
+//! Owns the open files and the map from roles to rows of tensors. Reads headers only; [`crate::pack()`] reads
 //! weights through it.
 
 use std::collections::{BTreeMap, HashMap};

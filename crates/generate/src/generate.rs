@@ -140,7 +140,7 @@ fn check_prompt(prompt: &[u32], pos: usize, n_ctx: usize) -> Result<(), Generate
     Ok(())
 }
 
-/// Feeds the rest of the prompt; `None` if the caller stopped it. Logits: [n_vocab].
+/// Feeds the rest of the prompt; `None` if the caller stopped it. Logits are `[n_vocab]`.
 fn prefill(
     model: &mut dyn TokenModel,
     ids: &[u32],

@@ -118,9 +118,9 @@ pub struct Sampler {
     rng: SplitMix64,
     /// Tokens of prompt and answer: how often each was generated (0: only in the prompt).
     seen: HashMap<u32, u32>,
-    /// Scratch: logits after penalties. [n_vocab]
+    /// Scratch: logits after penalties, `[n_vocab]`.
     logits: Vec<f32>,
-    /// Scratch: candidate ids, most likely first as far as `sort_prefix` was asked. [n_vocab]
+    /// Scratch: candidate ids, most likely first as far as `sort_prefix` was asked, `[n_vocab]`.
     order: Vec<u32>,
 }
 

@@ -42,7 +42,7 @@ pub struct Tokenizer {
     added: Vec<AddedToken>,
     /// Bytes of all tokens, one after another.
     bytes: Vec<u8>,
-    /// Token id's bytes are `bytes[ends[id - 1]..ends[id]]`. [vocab_size]
+    /// Token id's bytes are `bytes[ends[id - 1]..ends[id]]`; `[vocab_size]`.
     ends: Vec<u32>,
 }
 
