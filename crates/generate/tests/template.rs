@@ -63,8 +63,9 @@ fn conversations_under_the_test_template() {
 
 #[test]
 fn conversations_under_the_demo_template() {
-    // The same for the embedded model.
-    let Some(source) = common::optional(&["../../tools/demo-model/chat_template.jinja"]) else { return };
+    // The same for the embedded model, whose template is that of its training.
+    let source = common::repository_file("crates/cli/demo/chat_template.jinja");
+    assert!(source == common::repository_file("tools/demo-model/chat_template.jinja"), "two demo templates");
     check_conversations("demo", &source);
 }
 
@@ -80,13 +81,16 @@ fn conversations_under_the_upstream_templates() {
 
 /// All templates that are here.
 fn all_templates() -> Vec<ChatTemplate> {
+    let ours = [
+        common::data("chat_template.jinja"),
+        common::repository_file("crates/cli/demo/chat_template.jinja"),
+    ];
     let others = [
-        "../../tools/demo-model/chat_template.jinja",
         "../../../shared/templates/qwen3.5.jinja",
         "../../../shared/templates/qwen3.6.jinja",
     ];
     let sources = others.iter().filter_map(|path| common::optional(&[path]));
-    let sources = [common::data("chat_template.jinja")].into_iter().chain(sources);
+    let sources = ours.into_iter().chain(sources);
     sources.map(|source| ChatTemplate::from_sources(Some(&source), None).unwrap()).collect()
 }
 

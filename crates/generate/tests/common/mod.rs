@@ -44,8 +44,13 @@ pub(crate) fn optional(paths: &[&str]) -> Option<Vec<u8>> {
 }
 
 /// The demo model's tokenizer.json.
-pub(crate) fn demo_tokenizer_json() -> Option<Vec<u8>> {
-    optional(&["../cli/demo/tokenizer.json", "../../../shared/demo-model/tokenizer.json"])
+pub(crate) fn demo_tokenizer_json() -> Vec<u8> {
+    repository_file("crates/cli/demo/tokenizer.json")
+}
+
+/// A file of the repository.
+pub(crate) fn repository_file(path: &str) -> Vec<u8> {
+    std::fs::read(crate_path("../..").join(path)).unwrap_or_else(|e| panic!("{path}: {e}"))
 }
 
 /// GPT-2's characters for bytes, written out again as an independent check of the crate's table.
