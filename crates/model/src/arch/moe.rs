@@ -15,6 +15,10 @@ use crate::routing::{Grouped, Routes};
 use crate::timing::{Lap, Phase};
 use crate::weights::Moe;
 
+/// Most experts of a group: enough to keep a drive busy while the group before is computed, few enough that the first
+/// group is there soon. More than any model uses for one token.
+const N_GROUP_MAX: usize = 32;
+
 /// Host-side buffers of the experts' bookkeeping, reused from layer to layer.
 #[derive(Debug, Default)]
 pub(crate) struct MoeScratch {
@@ -49,7 +53,7 @@ impl<B: Backend> Pass<'_, B> {
 
     /// Fills `scratch.routed`, and `scratch.y` with the shared expert while the first reads are under way.
     ///
-    /// When the batch needs more experts than there are slots they go through in groups, two at a time: one
+    /// A batch that needs many experts, or more than there are slots, takes them in groups, two at a time: one
     /// computes, the next one reads.
     fn routed(
         &mut self,
@@ -60,7 +64,8 @@ impl<B: Backend> Pass<'_, B> {
     ) -> Result<(), ModelError> {
         let n_active = grouped.experts.len();
         let n_slot = self.stream.n_slot();
-        let n_group = if n_active <= n_slot { n_active } else { (n_slot / 2).max(1) };
+        let n_group =
+            if n_active <= n_slot.min(N_GROUP_MAX) { n_active } else { (n_slot / 2).clamp(1, N_GROUP_MAX) };
         let mut leases = VecDeque::with_capacity(2);
         let mut result = self.request(layer, grouped, 0..n_group.min(n_active), &mut leases);
         self.timing.add(layer, Phase::Router, lap.take());

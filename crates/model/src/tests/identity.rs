@@ -35,6 +35,20 @@ fn slots_cache_readers_threads_and_batches_change_no_bit() {
     }
 }
 
+#[test]
+fn groups_of_experts_change_no_bit() {
+    // Would break: a batch whose experts go through in several groups, by their number or for want of slots.
+    let demo = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../cli/demo");
+    let store = store::Store::open(&demo).unwrap();
+    let ids: Vec<u32> = (0..100_u32).map(|i| i * 7919 % 8192).collect();
+    let plain = Setup::plain();
+    let expected = logits_in_calls(&mut plain.engine(&store), &ids, CALLS);
+    for n_slot in [2, 6, 40, 64, 300] {
+        let got = logits_in_calls(&mut Setup { n_slot, ..plain }.engine(&store), &ids, CALLS);
+        assert_same_bits(&got, &expected, &format!("{n_slot} slots"));
+    }
+}
+
 /// Makes some reads wait for a while, so that they finish in another order.
 struct Shuffled {
     inner: Box<dyn ReadAt>,
