@@ -103,7 +103,7 @@ impl Limits {
             files => Some(stream::measure_read_bandwidth(
                 files,
                 record_bytes as usize,
-                plan.stream.n_reader,
+                plan.stream.tuning,
                 SSD_TIME,
             )?),
         };

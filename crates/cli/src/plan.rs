@@ -2,7 +2,7 @@
 
 use model::{EngineOptions, Footprint};
 use store::Store;
-use stream::{CacheMode, StreamOptions};
+use stream::{CacheMode, StreamOptions, Tuning};
 
 use crate::error::{CliError, NoRoom};
 use crate::flags::{Cache, Device, EngineFlags};
@@ -10,8 +10,6 @@ use crate::size::Size;
 
 /// Context if neither the user nor the model asks for less.
 const N_CTX_DEFAULT: usize = 8192;
-/// Reading threads: enough to keep a drive's queue full with records of a few megabytes.
-const N_READER_DEFAULT: usize = 8;
 /// Share of the available memory that is taken without being asked, in percent: the rest is for the system and for
 /// programs that grow.
 const SHARE_PERCENT: u64 = 80;
@@ -112,6 +110,8 @@ impl Plan {
             return Err(CliError::TooLong { n_token, n_ctx });
         }
         let mode = if wishes.cache == Cache::Page { CacheMode::Page } else { CacheMode::Slots };
+        let tuning = Tuning::default();
+        let tuning = Tuning { depth: wishes.readers.unwrap_or(tuning.depth), ..tuning };
         let mut plan = Self {
             budget: wishes.memory.unwrap_or(machine.safe_share()),
             n_thread: wishes.threads.unwrap_or(machine.n_core),
@@ -119,7 +119,7 @@ impl Plan {
             n_batch: N_BATCH_STEP,
             n_expert_used,
             is_approximate: n_expert_used != config.n_expert_used,
-            stream: StreamOptions { mode, n_slot: 0, n_reader: wishes.readers.unwrap_or(N_READER_DEFAULT) },
+            stream: StreamOptions { mode, n_slot: 0, tuning },
             footprint: Footprint::of(store),
             used_bytes: machine.used_bytes,
             n_snapshot: work.n_snapshot,
@@ -149,7 +149,7 @@ impl Plan {
         let free = free - (self.n_batch - N_BATCH_STEP) as u64 * f.scratch_bytes_per_token;
         let n_slot = n_slot_min + free / f.record_bytes.max(1);
         let n_useful = match self.stream.mode {
-            CacheMode::Slots => f.n_record,
+            CacheMode::Slots | CacheMode::Assumed => f.n_record,
             CacheMode::Page => f.n_record.min(n_slot_min * STAGING_TOKENS),
         };
         self.stream.n_slot = n_slot.min(n_useful).max(2) as usize;
@@ -184,6 +184,7 @@ impl Plan {
     pub(crate) fn cache_name(&self) -> &'static str {
         match self.stream.mode {
             CacheMode::Slots => "slots",
+            CacheMode::Assumed => "assumed resident",
             CacheMode::Page => "page",
         }
     }
@@ -260,7 +261,7 @@ mod tests {
             n_batch: N_BATCH_STEP,
             n_expert_used: 10,
             is_approximate: false,
-            stream: StreamOptions { mode, n_slot: 0, n_reader: 8 },
+            stream: StreamOptions { mode, n_slot: 0, tuning: Tuning::default() },
             footprint: footprint(),
             used_bytes: 30 * MIB,
             n_snapshot: 0,

@@ -6,10 +6,14 @@
 mod error;
 mod io;
 mod memory;
+mod options;
 mod policy;
 mod slots;
+mod trace;
 
 pub use error::StreamError;
 pub use io::{Backing, ReadAt, Reader, measure_read_bandwidth};
 pub use memory::{available_bytes, peak_rss_bytes, rss_bytes, total_bytes};
-pub use slots::{CacheMode, ExpertStream, Lease, RecordFile, StreamOptions, StreamStats};
+pub use options::{CacheMode, Method, StreamOptions, Tuning};
+pub use slots::{ExpertStream, Lease, RecordFile, StreamStats};
+pub use trace::RoutingTrace;

@@ -8,18 +8,9 @@ use std::time::{Duration, Instant};
 
 use quant::Buffer;
 
-use crate::io::{Done, Job, Pool};
+use crate::io::{Done, Job, Outcome, Pool, Urgency};
 use crate::policy::Policy;
-use crate::{Backing, ReadAt, StreamError};
-
-/// What keeps experts in memory.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum CacheMode {
-    /// Our slots keep records, files are read past the page cache.
-    Slots,
-    /// The system's page cache keeps what it likes: every use is a buffered read into a few staging slots.
-    Page,
-}
+use crate::{Backing, CacheMode, ReadAt, StreamError, StreamOptions};
 
 /// One layer's records.
 pub struct RecordFile {
@@ -29,17 +20,6 @@ pub struct RecordFile {
     pub stride_bytes: usize,
     /// xxh3-64 of each record, all `stride_bytes` of it.
     pub xxh3: Vec<u64>,
-}
-
-/// How to stream.
-#[derive(Clone, Copy, Debug)]
-pub struct StreamOptions {
-    /// Cache policy.
-    pub mode: CacheMode,
-    /// Slots in all.
-    pub n_slot: usize,
-    /// Reading threads, at least 1.
-    pub n_reader: usize,
 }
 
 /// Counters since the start.
@@ -137,7 +117,7 @@ impl ExpertStream {
             slots: Vec::new(),
             free: Vec::new(),
             policy: Policy::new(),
-            pool: Pool::new(Arc::clone(&layers), options.n_reader)?,
+            pool: Pool::new(Arc::clone(&layers), options.tuning)?,
             layers,
             n_pinned: 0,
             jobs: Vec::new(),
@@ -149,7 +129,7 @@ impl ExpertStream {
     /// How files should be opened for a cache mode.
     pub fn backing(mode: CacheMode) -> Backing {
         match mode {
-            CacheMode::Slots => Backing::Direct,
+            CacheMode::Slots | CacheMode::Assumed => Backing::Direct,
             CacheMode::Page => Backing::Buffered,
         }
     }
@@ -292,7 +272,7 @@ impl ExpertStream {
         slot.record = record;
         self.n_pinned += 1;
         self.table[record] = slot_idx as u32;
-        self.jobs.push(Job { slot: slot_idx, layer, expert, buffer });
+        self.jobs.push(Job { urgency: Urgency::Demand, slot: slot_idx, layer, expert, buffer });
         slot_idx
     }
 
@@ -315,7 +295,7 @@ impl ExpertStream {
     fn settle(&mut self, slot_idx: usize) {
         let slot = &mut self.slots[slot_idx];
         slot.content = match std::mem::replace(&mut slot.content, Content::Reading) {
-            Content::Ready(buffer) if self.mode == CacheMode::Slots => {
+            Content::Ready(buffer) if self.mode != CacheMode::Page => {
                 self.policy.insert(slot_idx);
                 Content::Ready(buffer)
             }
@@ -350,17 +330,21 @@ impl ExpertStream {
     }
 
     fn accept(&mut self, mut done: Vec<Done>) {
-        for Done { slot: slot_idx, buffer, result, cost } in done.drain(..) {
+        for Done { slot: slot_idx, buffer, outcome, cost } in done.drain(..) {
             self.stats.read_bytes += cost.read_bytes;
             self.stats.n_retry += cost.n_retry;
             self.stats.read += cost.read;
             let slot = &mut self.slots[slot_idx];
-            slot.content = match result {
-                Ok(()) => Content::Ready(buffer),
+            slot.content = match outcome {
+                Outcome::Ready => Content::Ready(buffer),
                 // Whoever asks from now on has it read again.
-                Err(error) => {
+                Outcome::Failed(error) => {
                     self.table[slot.record] = ABSENT;
                     Content::Failed(buffer, error)
+                }
+                Outcome::Cancelled => {
+                    self.table[slot.record] = ABSENT;
+                    Content::Empty(buffer)
                 }
             };
             if slot.n_pin == 0 {

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use store::Blob;
 use stream::{
-    Backing, CacheMode, ExpertStream, ReadAt, Reader, RecordFile, StreamError, StreamOptions,
+    Backing, CacheMode, ExpertStream, ReadAt, Reader, RecordFile, StreamError, StreamOptions, Tuning,
     measure_read_bandwidth,
 };
 use xxhash_rust::xxh3::xxh3_64;
@@ -17,13 +17,17 @@ fn open(path: &Path, backing: Backing) -> Box<dyn ReadAt> {
     Reader::open(&Blob::File(path.into()), backing).unwrap()
 }
 
+fn depth(depth: usize) -> Tuning {
+    Tuning { depth, ..Tuning::default() }
+}
+
 fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
 fn stream_of(source: Box<dyn ReadAt>, xxh3: Vec<u64>, mode: CacheMode) -> ExpertStream {
     let file = RecordFile { source, stride_bytes: STRIDE, xxh3 };
-    ExpertStream::new(vec![file], StreamOptions { mode, n_slot: 4, n_reader: 2 }).unwrap()
+    ExpertStream::new(vec![file], StreamOptions { mode, n_slot: 4, tuning: depth(2) }).unwrap()
 }
 
 /// Reads `wanted` bytes as a caller does that loops on short reads.
@@ -179,12 +183,13 @@ fn bandwidth() {
     let paths = [file.path(), small.path()];
     for (request_bytes, n_reader) in [(1, 1), (3 * STRIDE - 5, 3), (40 * STRIDE, 2)] {
         let bytes_s =
-            measure_read_bandwidth(&paths, request_bytes, n_reader, Duration::from_millis(20)).unwrap();
+            measure_read_bandwidth(&paths, request_bytes, depth(n_reader), Duration::from_millis(20))
+                .unwrap();
         assert!(bytes_s.is_finite() && bytes_s > 0.0 && bytes_s < 1e13, "{bytes_s}");
     }
-    let none = measure_read_bandwidth(&paths, 41 * STRIDE, 1, Duration::ZERO).unwrap_err().to_string();
+    let none = measure_read_bandwidth(&paths, 41 * STRIDE, depth(1), Duration::ZERO).unwrap_err().to_string();
     assert!(none.contains("no file is as long as one request of 671744 bytes"), "{none}");
-    assert!(measure_read_bandwidth(&[], 1, 1, Duration::ZERO).is_err());
+    assert!(measure_read_bandwidth(&[], 1, depth(1), Duration::ZERO).is_err());
     let missing = small.path().with_extension("missing");
-    assert!(measure_read_bandwidth(&[&missing], 1, 1, Duration::ZERO).is_err());
+    assert!(measure_read_bandwidth(&[&missing], 1, depth(1), Duration::ZERO).is_err());
 }

@@ -5,7 +5,7 @@ mod common;
 use std::io;
 
 use common::{Device, FOREVER, Fault, Key, check_bytes, stream_on, use_experts};
-use stream::{CacheMode, ExpertStream, Lease, StreamError, StreamOptions};
+use stream::{CacheMode, ExpertStream, Lease, StreamError, StreamOptions, Tuning};
 
 const SLOTS: CacheMode = CacheMode::Slots;
 const PAGE: CacheMode = CacheMode::Page;
@@ -65,7 +65,7 @@ fn pinned_records_stay() {
 #[test]
 fn too_many_pins_are_refused() {
     let device = Device::new();
-    let few = StreamOptions { mode: SLOTS, n_slot: 1, n_reader: 1 };
+    let few = StreamOptions { mode: SLOTS, n_slot: 1, tuning: Tuning::default() };
     let refused = ExpertStream::new(common::layers(&device, 1, 8), few);
     assert!(matches!(refused, Err(StreamError::TooFewSlots { n_slot: 1, n_min: 2 })));
 

@@ -8,7 +8,7 @@ use kernels::{Backend, Cpu};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use store::Store;
-use stream::{CacheMode, RecordFile, StreamOptions};
+use stream::{CacheMode, RecordFile, StreamOptions, Tuning};
 
 use crate::engine::record_files;
 use crate::{Engine, EngineOptions, Logits, ModelError, Session};
@@ -88,7 +88,8 @@ impl Setup {
     }
 
     pub(super) fn options(&self) -> EngineOptions {
-        let stream = StreamOptions { mode: self.mode, n_slot: self.n_slot, n_reader: self.n_reader };
+        let tuning = Tuning { depth: self.n_reader, ..Tuning::default() };
+        let stream = StreamOptions { mode: self.mode, n_slot: self.n_slot, tuning };
         EngineOptions { stream, n_batch: self.n_batch, n_expert_used: None }
     }
 

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use quant::Buffer;
 use store::{Blob, RECORD_ALIGN};
 
+use crate::Tuning;
+
 use super::{Backing, ReadAt, Reader, read_exact};
 
 /// A file and the places in it that a request may start at: `0, RECORD_ALIGN, … (n_start - 1) · RECORD_ALIGN`.
@@ -16,7 +18,7 @@ struct Target {
     n_start: u64,
 }
 
-/// Bytes a second that the drive under `files` delivers to `n_reader` threads reading `request_bytes` (rounded up to
+/// Bytes a second that the drive under `files` delivers to `tuning.depth` threads reading `request_bytes` (rounded up to
 /// [`RECORD_ALIGN`]) at random offsets of the given files, over `duration`. Uncached where the file system allows
 /// direct reads; elsewhere the page cache has its part in the result.
 ///
@@ -25,7 +27,7 @@ struct Target {
 pub fn measure_read_bandwidth(
     files: &[&Path],
     request_bytes: usize,
-    n_reader: usize,
+    tuning: Tuning,
     duration: Duration,
 ) -> io::Result<f64> {
     let request_bytes = request_bytes.max(1).next_multiple_of(RECORD_ALIGN);
@@ -34,7 +36,7 @@ pub fn measure_read_bandwidth(
     let failed = AtomicBool::new(false);
     let go_on = || start.elapsed() < duration && !failed.load(Ordering::Relaxed);
     let read_bytes = std::thread::scope(|scope| {
-        let threads: Vec<_> = (0..n_reader.max(1))
+        let threads: Vec<_> = (0..tuning.depth.max(1))
             .map(|idx| {
                 let (targets, failed) = (&targets, &failed);
                 scope.spawn(move || {

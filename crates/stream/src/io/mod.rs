@@ -11,7 +11,7 @@ use std::io;
 use store::Blob;
 
 pub use bandwidth::measure_read_bandwidth;
-pub(crate) use pool::{Done, Job, Pool};
+pub(crate) use pool::{Done, Job, Outcome, Pool, Urgency};
 
 /// Something records are read from. A file, the program's own bytes, or a test's faulty device.
 pub trait ReadAt: Send + Sync {

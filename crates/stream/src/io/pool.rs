@@ -11,13 +11,23 @@ use quant::Buffer;
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::read_exact;
-use crate::{RecordFile, StreamError};
+use crate::{RecordFile, StreamError, Tuning};
 
 /// How often a record is read before it counts as unreadable.
 pub(crate) const N_ATTEMPT: u32 = 3;
 
+/// When a record is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Urgency {
+    /// Somebody waits for it.
+    Demand,
+    /// It may be useful: only while nothing urgent is queued.
+    Spare,
+}
+
 /// One record to read.
 pub(crate) struct Job {
+    pub(crate) urgency: Urgency,
     pub(crate) slot: usize,
     pub(crate) layer: usize,
     pub(crate) expert: usize,
@@ -28,8 +38,16 @@ pub(crate) struct Job {
 pub(crate) struct Done {
     pub(crate) slot: usize,
     pub(crate) buffer: Buffer,
-    pub(crate) result: Result<(), StreamError>,
+    pub(crate) outcome: Outcome,
     pub(crate) cost: Cost,
+}
+
+/// How a job ended.
+pub(crate) enum Outcome {
+    Ready,
+    Failed(StreamError),
+    /// A spare job that was given up before its record was whole.
+    Cancelled,
 }
 
 /// What a record cost, failed attempts included.
@@ -43,7 +61,8 @@ pub(crate) struct Cost {
 /// The queue that both sides share.
 #[derive(Default)]
 struct Queue {
-    jobs: VecDeque<Job>,
+    demand: VecDeque<Job>,
+    spare: VecDeque<Job>,
     done: Vec<Done>,
     closed: bool,
 }
@@ -69,9 +88,9 @@ pub(crate) struct Pool {
 }
 
 impl Pool {
-    pub(crate) fn new(layers: Arc<Vec<RecordFile>>, n_reader: usize) -> Result<Self, StreamError> {
+    pub(crate) fn new(layers: Arc<Vec<RecordFile>>, tuning: Tuning) -> Result<Self, StreamError> {
         let mut pool = Self { shared: Arc::default(), threads: Vec::new() };
-        for idx in 0..n_reader.max(1) {
+        for idx in 0..tuning.depth.max(1) {
             let (shared, layers) = (Arc::clone(&pool.shared), Arc::clone(&layers));
             let thread = std::thread::Builder::new()
                 .name(format!("expert-reader-{idx}"))
@@ -87,8 +106,35 @@ impl Pool {
         if jobs.is_empty() {
             return;
         }
-        self.shared.lock().jobs.extend(jobs.drain(..));
+        let mut queue = self.shared.lock();
+        for job in jobs.drain(..) {
+            match job.urgency {
+                Urgency::Demand => queue.demand.push_back(job),
+                Urgency::Spare => queue.spare.push_back(job),
+            }
+        }
+        drop(queue);
         self.shared.job_queued.notify_all();
+    }
+
+    /// A spare job is wanted now. No effect on one that is under way or done.
+    pub(crate) fn promote(&self, slot: usize) {
+        let mut queue = self.shared.lock();
+        if let Some(idx) = queue.spare.iter().position(|job| job.slot == slot) {
+            let job = queue.spare.remove(idx).expect("found just now");
+            queue.demand.push_back(Job { urgency: Urgency::Demand, ..job });
+        }
+    }
+
+    /// Gives up a spare job: it is done soon, as [`Outcome::Cancelled`] if its record is not whole by then.
+    pub(crate) fn cancel(&self, slot: usize) {
+        let mut queue = self.shared.lock();
+        if let Some(idx) = queue.spare.iter().position(|job| job.slot == slot) {
+            let job = queue.spare.remove(idx).expect("found just now");
+            let (outcome, cost) = (Outcome::Cancelled, Cost::default());
+            queue.done.push(Done { slot, buffer: job.buffer, outcome, cost });
+            self.shared.job_done.notify_one();
+        }
     }
 
     /// Moves what is done into `done`, which is empty.
@@ -125,7 +171,7 @@ fn run(shared: &Shared, layers: &[RecordFile]) {
             if queue.closed {
                 return;
             }
-            match queue.jobs.pop_front() {
+            match queue.demand.pop_front().or_else(|| queue.spare.pop_front()) {
                 Some(job) => break job,
                 None => queue = shared.job_queued.wait(queue).unwrap_or_else(PoisonError::into_inner),
             }
@@ -142,15 +188,16 @@ fn read_record(file: &RecordFile, mut job: Job) -> Done {
     let start = Instant::now();
     let mut cost = Cost::default();
     let mut attempt = 1;
-    let result = loop {
+    let outcome = loop {
         match attempt_record(file, &mut job, attempt, &mut cost) {
+            Ok(()) => break Outcome::Ready,
             Err(_) if attempt < N_ATTEMPT => attempt += 1,
-            result => break result,
+            Err(error) => break Outcome::Failed(error),
         }
     };
     cost.n_retry = u64::from(attempt - 1);
     cost.read = start.elapsed();
-    Done { slot: job.slot, buffer: job.buffer, result, cost }
+    Done { slot: job.slot, buffer: job.buffer, outcome, cost }
 }
 
 fn attempt_record(

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 
-use stream::{CacheMode, ExpertStream, Lease, ReadAt, RecordFile, StreamOptions};
+use stream::{CacheMode, ExpertStream, Lease, ReadAt, RecordFile, StreamOptions, Tuning};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Bytes of a record in tests.
@@ -195,7 +195,8 @@ pub(crate) fn stream_on(
     n_slot: usize,
     n_reader: usize,
 ) -> ExpertStream {
-    ExpertStream::new(layers(device, 4, 8), StreamOptions { mode, n_slot, n_reader }).unwrap()
+    let tuning = Tuning { depth: n_reader, ..Tuning::default() };
+    ExpertStream::new(layers(device, 4, 8), StreamOptions { mode, n_slot, tuning }).unwrap()
 }
 
 /// Every record of the lease has the right bytes.
