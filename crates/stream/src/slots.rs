@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use quant::Buffer;
 
-use crate::io::{Done, Job, Outcome, Pool, Urgency};
+use crate::io::{Done, Job, Outcome, Readers, Urgency};
 use crate::policy::Policy;
 use crate::{Backing, CacheMode, ReadAt, StreamError, StreamOptions};
 
@@ -84,7 +84,7 @@ pub struct ExpertStream {
     slots: Vec<Slot>,
     free: Vec<usize>,
     policy: Policy,
-    pool: Pool,
+    readers: Readers,
     n_pinned: usize,
     /// Scratch, kept for its capacity.
     jobs: Vec<Job>,
@@ -117,7 +117,7 @@ impl ExpertStream {
             slots: Vec::new(),
             free: Vec::new(),
             policy: Policy::new(),
-            pool: Pool::new(Arc::clone(&layers), options.tuning)?,
+            readers: Readers::new(Arc::clone(&layers), options.tuning)?,
             layers,
             n_pinned: 0,
             jobs: Vec::new(),
@@ -174,7 +174,7 @@ impl ExpertStream {
             *slot = self.start_read(layer, expert);
             self.stats.n_miss += 1;
         }
-        self.pool.submit(&mut self.jobs);
+        self.readers.submit(&mut self.jobs);
         Ok(Lease { layer, experts: experts.to_vec(), slots })
     }
 
@@ -316,7 +316,7 @@ impl ExpertStream {
     /// Takes over what the readers have finished.
     fn take_done(&mut self) {
         let mut done = std::mem::take(&mut self.done);
-        self.pool.take_done(&mut done);
+        self.readers.take_done(&mut done);
         self.accept(done);
     }
 
@@ -324,7 +324,7 @@ impl ExpertStream {
     fn wait_done(&mut self) {
         let start = Instant::now();
         let mut done = std::mem::take(&mut self.done);
-        self.pool.wait_done(&mut done);
+        self.readers.wait_done(&mut done);
         self.stats.wait += start.elapsed();
         self.accept(done);
     }

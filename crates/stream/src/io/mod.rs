@@ -5,13 +5,18 @@
 mod bandwidth;
 mod file;
 mod pool;
+mod queue;
 
 use std::io;
 
 use store::Blob;
 
 pub use bandwidth::measure_read_bandwidth;
-pub(crate) use pool::{Done, Job, Outcome, Pool, Urgency};
+pub(crate) use pool::Readers;
+pub(crate) use queue::{Done, Job, Outcome, Urgency};
+
+/// Memory that a record is read into: page-aligned, and it stays where it is when the value is moved.
+pub(crate) type SlotBuffer = quant::Buffer;
 
 /// Something records are read from. A file, the program's own bytes, or a test's faulty device.
 pub trait ReadAt: Send + Sync {
@@ -86,10 +91,7 @@ fn read_exact(source: &dyn ReadAt, offset: u64, buf: &mut [u8], got: &mut usize)
         let end = buf.len().min(got.saturating_add(READ_BYTES_MAX));
         let part = &mut buf[*got..end];
         match source.read_at(offset + *got as u64, part) {
-            Ok(0) => {
-                let text = format!("the file ends early: wanted {} bytes, got {got}", buf.len());
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
-            }
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => {
                 assert!(n <= part.len(), "a source delivers at most what it was asked for");
                 *got += n;
