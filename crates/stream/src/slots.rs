@@ -10,7 +10,7 @@ use quant::Buffer;
 
 use crate::io::{Done, Job, Outcome, Readers, Urgency};
 use crate::policy::Policy;
-use crate::{Backing, CacheMode, ReadAt, StreamError, StreamOptions};
+use crate::{Backing, CacheMode, Method, ReadAt, StreamError, StreamOptions};
 
 /// One layer's records.
 pub struct RecordFile {
@@ -137,6 +137,11 @@ impl ExpertStream {
     /// Are all layers read past the page cache?
     pub fn is_direct(&self) -> bool {
         self.layers.iter().all(|layer| layer.source.is_direct())
+    }
+
+    /// How reads are issued in fact: the tuning's method where system and sources allow it.
+    pub fn method(&self) -> Method {
+        self.readers.method()
     }
 
     /// Slots in all.

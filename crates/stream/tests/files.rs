@@ -6,12 +6,20 @@ use std::time::Duration;
 
 use store::Blob;
 use stream::{
-    Backing, CacheMode, ExpertStream, ReadAt, Reader, RecordFile, StreamError, StreamOptions, Tuning,
+    Backing, CacheMode, ExpertStream, Method, ReadAt, Reader, RecordFile, StreamError, StreamOptions, Tuning,
     measure_read_bandwidth,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-const STRIDE: usize = 16 * 1024;
+const STRIDE: usize = 48 * 1024;
+
+/// Whole records and parts, one and several at a time, with either method: the readers must behave alike.
+fn tunings() -> impl Iterator<Item = Tuning> {
+    let methods = [Method::Pool, Method::Uring].into_iter();
+    let shapes = [(16 * 1024, 1), (16 * 1024, 4), (32 * 1024, 3), (1 << 30, 2)];
+    methods
+        .flat_map(move |method| shapes.map(|(request_bytes, depth)| Tuning { method, request_bytes, depth }))
+}
 
 fn open(path: &Path, backing: Backing) -> Box<dyn ReadAt> {
     Reader::open(&Blob::File(path.into()), backing).unwrap()
@@ -25,9 +33,32 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-fn stream_of(source: Box<dyn ReadAt>, xxh3: Vec<u64>, mode: CacheMode) -> ExpertStream {
-    let file = RecordFile { source, stride_bytes: STRIDE, xxh3 };
-    ExpertStream::new(vec![file], StreamOptions { mode, n_slot: 4, tuning: depth(2) }).unwrap()
+/// A file of records of `STRIDE` bytes, opened as the mode wants it.
+fn stream_of(path: &Path, xxh3: &[u64], mode: CacheMode, tuning: Tuning) -> ExpertStream {
+    let source = open(path, ExpertStream::backing(mode));
+    let is_direct = source.is_direct();
+    let file = RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.into() };
+    let stream = ExpertStream::new(vec![file], StreamOptions { mode, n_slot: 4, tuning }).unwrap();
+    assert!(stream.method() == Method::Pool || (tuning.method == Method::Uring && is_direct));
+    stream
+}
+
+/// All readers on a file, direct and buffered.
+fn streams_of(path: &Path, xxh3: &[u64]) -> impl Iterator<Item = ExpertStream> {
+    tunings().flat_map(move |tuning| {
+        [CacheMode::Slots, CacheMode::Page].map(|mode| stream_of(path, xxh3, mode, tuning))
+    })
+}
+
+/// Every expert in turn, and its bytes.
+#[track_caller]
+fn check_all(stream: &mut ExpertStream, bytes: &[u8]) {
+    for (expert, record) in bytes.chunks(STRIDE).enumerate() {
+        let lease = stream.request(0, &[expert]).unwrap();
+        stream.wait(&lease).unwrap();
+        assert!(stream.record(&lease, 0) == record, "expert {expert}");
+        stream.release(lease);
+    }
 }
 
 /// Reads `wanted` bytes as a caller does that loops on short reads.
@@ -93,8 +124,7 @@ fn records_far_out_in_a_sparse_file() {
         file.write_all(&record).unwrap();
         xxh3[expert] = xxh3_64(&record);
     }
-    for mode in [CacheMode::Slots, CacheMode::Page] {
-        let mut stream = stream_of(open(file.path(), ExpertStream::backing(mode)), xxh3.clone(), mode);
+    for mut stream in streams_of(file.path(), &xxh3) {
         let lease = stream.request(0, &far).unwrap();
         stream.wait(&lease).unwrap();
         for (idx, &expert) in far.iter().enumerate() {
@@ -112,20 +142,45 @@ fn records_far_out_in_a_sparse_file() {
 fn cut_files() {
     let bytes = pattern(3 * STRIDE);
     let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
-    for left in [STRIDE - 1, 4096, 100, 0] {
+    for left in [STRIDE - 1, 32 * 1024 + 512, 32 * 1024, 20_000, 4096, 100, 0] {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&bytes[..2 * STRIDE + left]).unwrap();
-        for mode in [CacheMode::Slots, CacheMode::Page] {
-            let mut stream = stream_of(open(file.path(), ExpertStream::backing(mode)), xxh3.clone(), mode);
+        for mut stream in streams_of(file.path(), &xxh3) {
             let lease = stream.request(0, &[1, 2]).unwrap();
             let error = stream.wait(&lease).unwrap_err().to_string();
             let wanted = format!(
-                "expert 2 (16384 bytes at offset 32768) failed after 3 attempts: the file ends early: wanted 16384 bytes, got {left}"
+                "expert 2 (49152 bytes at offset 98304) failed after 3 attempts: the file ends early: wanted 49152 bytes, got {left}"
             );
             assert!(error.contains(&wanted), "{error}");
             assert!(stream.record(&lease, 0) == &bytes[STRIDE..2 * STRIDE]);
             stream.release(lease);
         }
+    }
+}
+
+/// Somebody replaces a file while it is in use: what is gone must be an error, and what is there must stay readable.
+#[test]
+fn a_file_that_shrinks_and_grows_back() {
+    let bytes = pattern(3 * STRIDE);
+    let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for (mode, tuning) in tunings().flat_map(|t| [(CacheMode::Slots, t), (CacheMode::Page, t)]) {
+        file.rewind().unwrap();
+        file.write_all(&bytes).unwrap();
+        let mut stream = stream_of(file.path(), &xxh3, mode, tuning);
+        file.as_file().set_len(2 * STRIDE as u64 - 1).unwrap();
+        let lease = stream.request(0, &[0, 1, 2]).unwrap();
+        let error = stream.wait(&lease).unwrap_err();
+        let source = match &error {
+            StreamError::Read { layer: 0, expert: 1 | 2, attempts: 3, source, .. } => source,
+            _ => panic!("{error}"),
+        };
+        assert_eq!(source.kind(), std::io::ErrorKind::UnexpectedEof);
+        assert!(stream.is_ready(&lease, 0) && !stream.is_ready(&lease, 1) && !stream.is_ready(&lease, 2));
+        stream.release(lease);
+        file.rewind().unwrap();
+        file.write_all(&bytes).unwrap();
+        check_all(&mut stream, &bytes);
     }
 }
 
@@ -137,13 +192,63 @@ fn flipped_bits() {
     bytes[2 * STRIDE - 1] ^= 1;
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&bytes).unwrap();
-    for mode in [CacheMode::Slots, CacheMode::Page] {
-        let mut stream = stream_of(open(file.path(), ExpertStream::backing(mode)), xxh3.clone(), mode);
+    for mut stream in streams_of(file.path(), &xxh3) {
         let lease = stream.request(0, &[0, 1]).unwrap();
         let error = stream.wait(&lease).unwrap_err();
-        assert!(matches!(error, StreamError::Checksum { layer: 0, expert: 1, offset: 16384, .. }), "{error}");
+        assert!(matches!(error, StreamError::Checksum { layer: 0, expert: 1, offset: 49152, .. }), "{error}");
         assert_eq!(stream.stats().n_retry, 2);
+        assert_eq!(stream.stats().read_bytes, 4 * STRIDE as u64);
         stream.release(lease);
+    }
+}
+
+/// Where the system has rings and the file system allows direct reads, a ring must be used and not only be asked for;
+/// on a memory file system that refuses them, in memory and in page mode the threads must take over.
+#[test]
+fn rings_where_there_are_some() {
+    let bytes: &'static [u8] = pattern(4 * STRIDE).leak();
+    let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
+    let tuning = Tuning { method: Method::Uring, request_bytes: 16 * 1024, depth: 5 };
+    for dir in [std::env::temp_dir(), "/dev/shm".into()].iter().filter(|dir| dir.is_dir()) {
+        let mut file = tempfile::NamedTempFile::new_in(dir).unwrap();
+        file.write_all(bytes).unwrap();
+        for mode in [CacheMode::Slots, CacheMode::Page] {
+            let mut stream = stream_of(file.path(), &xxh3, mode, tuning);
+            eprintln!("{}, {mode:?}: {:?}", dir.display(), stream.method());
+            check_all(&mut stream, bytes);
+        }
+    }
+    // Layers of both kinds in one stream.
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    let memory = Blob::Memory { name: "demo".into(), bytes };
+    let sources = [open(file.path(), Backing::Direct), Reader::open(&memory, Backing::Direct).unwrap()];
+    let layer = |source| RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.clone() };
+    let layers = sources.into_iter().map(layer).collect();
+    let options = StreamOptions { mode: CacheMode::Slots, n_slot: 8, tuning };
+    let mut stream = ExpertStream::new(layers, options).unwrap();
+    let leases = [0, 1].map(|layer| stream.request(layer, &[3, 0, 2, 1]).unwrap());
+    for lease in leases {
+        stream.wait(&lease).unwrap();
+        for (idx, &expert) in lease.experts.iter().enumerate() {
+            assert!(stream.record(&lease, idx) == &bytes[expert * STRIDE..][..STRIDE]);
+        }
+        stream.release(lease);
+    }
+}
+
+/// Quitting while the kernel still writes to the slots must wait for it.
+#[test]
+fn drop_with_reads_under_way() {
+    let bytes = pattern(4 * STRIDE);
+    let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&bytes).unwrap();
+    for _ in 0..20 {
+        for mut stream in streams_of(file.path(), &xxh3) {
+            let lease = stream.request(0, &[0, 1, 2, 3]).unwrap();
+            drop((stream, lease));
+        }
     }
 }
 
@@ -188,7 +293,7 @@ fn bandwidth() {
         assert!(bytes_s.is_finite() && bytes_s > 0.0 && bytes_s < 1e13, "{bytes_s}");
     }
     let none = measure_read_bandwidth(&paths, 41 * STRIDE, depth(1), Duration::ZERO).unwrap_err().to_string();
-    assert!(none.contains("no file is as long as one request of 671744 bytes"), "{none}");
+    assert!(none.contains("no file is as long as one request of 2015232 bytes"), "{none}");
     assert!(measure_read_bandwidth(&[], 1, depth(1), Duration::ZERO).is_err());
     let missing = small.path().with_extension("missing");
     assert!(measure_read_bandwidth(&[&missing], 1, depth(1), Duration::ZERO).is_err());

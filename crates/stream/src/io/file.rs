@@ -2,6 +2,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use quant::Buffer;
@@ -49,6 +51,11 @@ impl ReadAt for FileSource {
 
     fn is_direct(&self) -> bool {
         self.direct.is_some()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn direct_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.direct.as_ref().map(AsFd::as_fd)
     }
 }
 

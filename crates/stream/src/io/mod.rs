@@ -6,8 +6,12 @@ mod bandwidth;
 mod file;
 mod pool;
 mod queue;
+#[cfg_attr(not(target_os = "linux"), path = "no_ring.rs")]
+mod uring;
 
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::BorrowedFd;
 
 use store::Blob;
 
@@ -27,6 +31,12 @@ pub trait ReadAt: Send + Sync {
     /// Do aligned reads go past the page cache?
     fn is_direct(&self) -> bool {
         false
+    }
+    /// The open file for aligned reads past the page cache, if that is all there is to this source: a ring then reads
+    /// it without asking [`Self::read_at`].
+    #[cfg(target_os = "linux")]
+    fn direct_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 

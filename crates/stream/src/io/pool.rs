@@ -8,8 +8,12 @@ use std::thread::JoinHandle;
 use store::RECORD_ALIGN;
 
 use super::queue::{Done, Job, Lane, Part, Queue, Work};
+use super::uring::{Bell, Ring};
 use super::{READ_BYTES_MAX, read_exact};
 use crate::{Method, RecordFile, StreamError, Tuning};
+
+/// Threads beside a ring: they compare checksums, which takes a core at 15 GB/s.
+const N_CHECKER: usize = 2;
 
 /// What the owner, the threads and the ring share.
 pub(super) struct Shared {
@@ -17,6 +21,7 @@ pub(super) struct Shared {
     queue: Mutex<Queue>,
     work_queued: Condvar,
     job_done: Condvar,
+    bell: Option<Arc<Bell>>,
 }
 
 impl Shared {
@@ -34,6 +39,13 @@ impl Shared {
         if wakes.owner {
             self.job_done.notify_one();
         }
+        if wakes.ring {
+            self.ring_bell();
+        }
+    }
+
+    fn ring_bell(&self) {
+        self.bell.iter().for_each(|bell| bell.ring());
     }
 }
 
@@ -42,6 +54,7 @@ impl Shared {
 pub(crate) struct Readers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    method: Method,
 }
 
 impl Readers {
@@ -52,16 +65,32 @@ impl Readers {
     fn start(layers: Arc<Vec<RecordFile>>, tuning: Tuning, is_lenient: bool) -> Result<Self, StreamError> {
         let request_bytes =
             tuning.request_bytes.clamp(RECORD_ALIGN, READ_BYTES_MAX) / RECORD_ALIGN * RECORD_ALIGN;
-        let lanes = vec![Lane::Threads; layers.len()];
-        let shared = Arc::new(Shared {
-            queue: Mutex::new(Queue::new(Arc::clone(&layers), lanes, request_bytes, is_lenient)),
-            layers,
-            work_queued: Condvar::new(),
-            job_done: Condvar::new(),
-        });
-        let mut readers = Self { shared, threads: Vec::new() };
-        for idx in 0..tuning.depth.max(1) {
+        let ring = Ring::for_layers(&layers, tuning);
+        let lane = |layer: &RecordFile| match ring.is_some() && Ring::can_read(&*layer.source) {
+            true => Lane::Ring,
+            false => Lane::Threads,
+        };
+        let lanes: Vec<Lane> = layers.iter().map(lane).collect();
+        let n_thread = match lanes.contains(&Lane::Threads) {
+            true => tuning.depth.max(1),
+            false => N_CHECKER,
+        };
+        let mut readers = Self {
+            shared: Arc::new(Shared {
+                queue: Mutex::new(Queue::new(Arc::clone(&layers), lanes, request_bytes, is_lenient)),
+                layers,
+                work_queued: Condvar::new(),
+                job_done: Condvar::new(),
+                bell: ring.as_ref().map(Ring::bell),
+            }),
+            threads: Vec::new(),
+            method: if ring.is_some() { Method::Uring } else { Method::Pool },
+        };
+        for idx in 0..n_thread {
             readers.spawn(format!("expert-reader-{idx}"), run)?;
+        }
+        if let Some(ring) = ring {
+            readers.spawn("expert-ring".into(), move |shared| ring.run(shared))?;
         }
         Ok(readers)
     }
@@ -80,9 +109,9 @@ impl Readers {
         Ok(())
     }
 
-    /// How reads are issued in fact.
+    /// How reads are issued in fact: not every system has rings, nor is every source for them.
     pub(crate) fn method(&self) -> Method {
-        Method::Pool
+        self.method
     }
 
     /// Queues all jobs at once and leaves `jobs` empty.
@@ -129,6 +158,7 @@ impl Drop for Readers {
     fn drop(&mut self) {
         self.shared.lock().is_closed = true;
         self.shared.work_queued.notify_all();
+        self.shared.ring_bell();
         for thread in self.threads.drain(..) {
             // Panics of a source are caught and reported where they happen.
             let _ = thread.join();

@@ -67,7 +67,9 @@ pub(crate) struct Cost {
 /// Who reads a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Lane {
+    /// Each waits for one read.
     Threads,
+    /// Keeps several under way.
     Ring,
 }
 
@@ -96,6 +98,12 @@ impl Part {
         // SAFETY: parts are disjoint ranges of a buffer that its flight owns and does not touch until all its parts
         // are back; a part cannot be copied.
         unsafe { std::slice::from_raw_parts_mut(self.memory, self.bytes) }
+    }
+
+    /// Where that is.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "for rings"))]
+    pub(super) fn memory(&self) -> *mut u8 {
+        self.memory
     }
 
     /// `n` bytes have arrived.
@@ -315,6 +323,7 @@ impl Queue {
     }
 
     /// Hands a part over to the threads.
+    #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "for rings"))]
     pub(super) fn repair(&mut self, part: Part) {
         self.repairs.push_back(part);
         self.wakes.threads = true;
