@@ -13,7 +13,9 @@ mod slots;
 mod trace;
 
 pub use error::StreamError;
-pub use io::{Backing, ReadAt, Reader, measure_read_bandwidth};
+pub use io::{
+    Backing, ReadAt, Reader, SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError, measure_read_bandwidth,
+};
 pub use memory::{available_bytes, peak_rss_bytes, rss_bytes, total_bytes};
 pub use options::{CacheMode, Method, StreamOptions, Tuning};
 pub use slots::{ExpertStream, Lease, RecordFile, StreamStats};

@@ -6,6 +6,7 @@ mod bandwidth;
 mod file;
 mod pool;
 mod queue;
+mod sim;
 #[cfg_attr(not(target_os = "linux"), path = "no_ring.rs")]
 mod uring;
 
@@ -18,6 +19,7 @@ use store::Blob;
 pub use bandwidth::measure_read_bandwidth;
 pub(crate) use pool::Readers;
 pub(crate) use queue::{Done, Job, Outcome, Urgency};
+pub use sim::{SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError};
 
 /// Memory that a record is read into: page-aligned, and it stays where it is when the value is moved.
 pub(crate) type SlotBuffer = quant::Buffer;
