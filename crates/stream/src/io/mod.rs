@@ -2,8 +2,8 @@
 //!
 //! Knows offsets and bytes. Which record goes where, and what is kept, is decided in `slots`.
 
-mod bandwidth;
 mod file;
+mod measure;
 mod pool;
 mod queue;
 mod sim;
@@ -16,7 +16,7 @@ use std::os::fd::BorrowedFd;
 
 use store::Blob;
 
-pub use bandwidth::measure_read_bandwidth;
+pub use measure::{Tuned, measure_buffered_bandwidth, measure_read_bandwidth, tune};
 pub(crate) use pool::Readers;
 pub(crate) use queue::{Done, Job, Outcome, Urgency};
 pub use sim::{SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError};

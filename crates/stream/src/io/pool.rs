@@ -62,6 +62,11 @@ impl Readers {
         Self::start(layers, tuning, false)
     }
 
+    /// Takes every record as right that could be read, for measurements.
+    pub(super) fn lenient(layers: Arc<Vec<RecordFile>>, tuning: Tuning) -> Result<Self, StreamError> {
+        Self::start(layers, tuning, true)
+    }
+
     fn start(layers: Arc<Vec<RecordFile>>, tuning: Tuning, is_lenient: bool) -> Result<Self, StreamError> {
         let request_bytes =
             tuning.request_bytes.clamp(RECORD_ALIGN, READ_BYTES_MAX) / RECORD_ALIGN * RECORD_ALIGN;
