@@ -14,8 +14,8 @@ mod trace;
 
 pub use error::StreamError;
 pub use io::{
-    Backing, ReadAt, Reader, SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError, Tuned,
-    measure_buffered_bandwidth, measure_read_bandwidth, tune,
+    Backing, DriveFacts, ReadAt, Reader, SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError, Tuned,
+    drive_facts, drive_key, measure_buffered_bandwidth, measure_read_bandwidth, tune,
 };
 pub use memory::{available_bytes, peak_rss_bytes, rss_bytes, total_bytes};
 pub use options::{CacheMode, Method, StreamOptions, Tuning};

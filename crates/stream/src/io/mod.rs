@@ -2,6 +2,7 @@
 //!
 //! Knows offsets and bytes. Which record goes where, and what is kept, is decided in `slots`.
 
+mod drive;
 mod file;
 mod measure;
 mod pool;
@@ -16,6 +17,7 @@ use std::os::fd::BorrowedFd;
 
 use store::Blob;
 
+pub use drive::{DriveFacts, drive_facts, drive_key};
 pub use measure::{Tuned, measure_buffered_bandwidth, measure_read_bandwidth, tune};
 pub(crate) use pool::Readers;
 pub(crate) use queue::{Done, Job, Outcome, Urgency};
