@@ -8,6 +8,8 @@ mod measure;
 mod pool;
 mod queue;
 mod sim;
+#[cfg(test)]
+mod tests;
 #[cfg_attr(not(target_os = "linux"), path = "no_ring.rs")]
 mod uring;
 
@@ -118,45 +120,4 @@ fn read_exact(source: &dyn ReadAt, offset: u64, buf: &mut [u8], got: &mut usize)
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use super::*;
-
-    /// Notes what it is asked for and delivers nothing.
-    struct Recorder(Mutex<Vec<(u64, usize)>>);
-
-    impl ReadAt for Recorder {
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().push((offset, buf.len()));
-            Ok(buf.len())
-        }
-
-        fn name(&self) -> String {
-            "recorder".into()
-        }
-    }
-
-    /// One call of 2 GiB or more is cut or refused by the system; many small ones are slow.
-    #[test]
-    fn as_few_calls_as_systems_allow() {
-        const GIB: usize = 1 << 30;
-        let cases = [(0, vec![]), (1, vec![1]), (GIB, vec![GIB]), (2 * GIB + 5, vec![GIB, GIB, 5])];
-        for (bytes, calls) in cases {
-            let (recorder, mut got) = (Recorder(Mutex::default()), 9);
-            // The memory is never touched.
-            let mut buffer = quant::Buffer::zeroed(bytes).unwrap();
-            read_exact(&recorder, 7, &mut buffer, &mut got).unwrap();
-            assert_eq!(got, bytes);
-            let mut offset = 7;
-            for (call, bytes) in recorder.0.into_inner().unwrap().into_iter().zip(calls) {
-                assert_eq!(call, (offset, bytes));
-                offset += bytes as u64;
-            }
-            assert_eq!(offset, 7 + bytes as u64);
-        }
-    }
 }
