@@ -252,6 +252,86 @@ fn drop_with_reads_under_way() {
     }
 }
 
+/// Records that are not aligned cannot be read directly: the kernel refuses, and the bytes must come all the same.
+#[test]
+fn odd_strides() {
+    const STRIDE: usize = 50_001;
+    let bytes = pattern(5 * STRIDE);
+    let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&bytes).unwrap();
+    for tuning in tunings() {
+        let source = open(file.path(), Backing::Direct);
+        let layer = RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.clone() };
+        let options = StreamOptions { mode: CacheMode::Slots, n_slot: 5, tuning };
+        let mut stream = ExpertStream::new(vec![layer], options).unwrap();
+        let lease = stream.request(0, &[4, 2, 0, 1, 3]).unwrap();
+        stream.wait(&lease).unwrap();
+        for (idx, &expert) in lease.experts.iter().enumerate() {
+            assert!(stream.record(&lease, idx) == &bytes[expert * STRIDE..][..STRIDE]);
+        }
+        assert_eq!((stream.stats().n_retry, stream.stats().read_bytes), (0, bytes.len() as u64));
+        stream.release(lease);
+    }
+}
+
+/// A file whose direct descriptor is of no use.
+#[cfg(target_os = "linux")]
+struct Broken(std::fs::File);
+
+#[cfg(target_os = "linux")]
+impl ReadAt for Broken {
+    fn read_at(&self, _offset: u64, _buf: &mut [u8]) -> std::io::Result<usize> {
+        Err(std::io::Error::from_raw_os_error(5))
+    }
+
+    fn name(&self) -> String {
+        "broken.bin".into()
+    }
+
+    fn direct_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        Some(self.0.as_fd())
+    }
+}
+
+/// What the kernel says of a read through a ring must be told as it is, after the same number of attempts.
+#[cfg(target_os = "linux")]
+#[test]
+fn errors_from_the_ring() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for tuning in tunings() {
+        let only_write = std::fs::OpenOptions::new().write(true).open(file.path()).unwrap();
+        let layer =
+            RecordFile { source: Box::new(Broken(only_write)), stride_bytes: STRIDE, xxh3: vec![0; 8] };
+        let options = StreamOptions { mode: CacheMode::Slots, n_slot: 8, tuning };
+        let mut stream = ExpertStream::new(vec![layer], options).unwrap();
+        let code = match stream.method() {
+            Method::Uring => rustix::io::Errno::BADF,
+            Method::Pool => rustix::io::Errno::IO,
+        };
+        let lease = stream.request(0, &[0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+        match stream.wait(&lease).unwrap_err() {
+            StreamError::Read { attempts: 3, layer: 0, file, source, .. } => {
+                assert_eq!((&*file, source.raw_os_error()), ("broken.bin", Some(code.raw_os_error())));
+            }
+            other => panic!("{other}"),
+        }
+        assert_eq!((stream.stats().n_retry, stream.stats().read_bytes), (16, 0));
+        stream.release(lease);
+    }
+}
+
+/// A file system without direct reads must be read through the page cache, and must not be an error.
+#[cfg(target_os = "linux")]
+#[test]
+fn refused_direct_reads() {
+    let path = Path::new("/proc/version");
+    let source = open(path, Backing::Direct);
+    assert!(!source.is_direct() && source.direct_fd().is_none());
+    assert_eq!(read(&*source, 0, 16 * 1024), std::fs::read(path).unwrap());
+}
+
 /// What cannot be opened must be an error.
 #[test]
 fn missing_file() {
@@ -279,6 +359,24 @@ fn many_files() {
     assert!(sources.iter().all(|source| source.is_direct() == first.is_direct()));
 }
 
+/// The tuning must be one of the candidates that were measured, with a method that works here, in bounded time.
+#[test]
+fn tuning() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&pattern(200 * STRIDE)).unwrap();
+    for (record_bytes, limit) in [(STRIDE, 60), (40 * STRIDE, 60), (3 * STRIDE, 0)] {
+        let tuned = stream::tune(&[file.path()], record_bytes, Duration::from_millis(limit)).unwrap();
+        let best = tuned.table.iter().map(|row| row.1).fold(0.0, f64::max);
+        let chosen = tuned.table.iter().find(|row| row.0 == tuned.tuning).unwrap();
+        assert!(best.is_finite() && chosen.1 > 0.0, "{tuned:?}");
+        assert!(tuned.table.iter().all(|(tuning, _)| tuning.depth > 0 && tuning.request_bytes % 4096 == 0));
+        // With no time at all there is one slice.
+        assert!(limit > 0 || tuned.table.len() == 1, "{tuned:?}");
+    }
+    assert!(stream::tune(&[], STRIDE, Duration::ZERO).is_err());
+    assert!(stream::tune(&[file.path()], 201 * STRIDE, Duration::ZERO).is_err());
+}
+
 /// The measured bandwidth is what everything is judged by: it must be finite, and must not be made up.
 #[test]
 fn bandwidth() {
@@ -290,7 +388,10 @@ fn bandwidth() {
         let bytes_s =
             measure_read_bandwidth(&paths, request_bytes, depth(n_reader), Duration::from_millis(20))
                 .unwrap();
-        assert!(bytes_s.is_finite() && bytes_s > 0.0 && bytes_s < 1e13, "{bytes_s}");
+        let cold = stream::measure_buffered_bandwidth(&paths, request_bytes, depth(n_reader), Duration::ZERO);
+        for bytes_s in [bytes_s, cold.unwrap()] {
+            assert!(bytes_s.is_finite() && bytes_s > 0.0 && bytes_s < 1e13, "{bytes_s}");
+        }
     }
     let none = measure_read_bandwidth(&paths, 41 * STRIDE, depth(1), Duration::ZERO).unwrap_err().to_string();
     assert!(none.contains("no file is as long as one request of 2015232 bytes"), "{none}");

@@ -3,10 +3,18 @@
 mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+use std::sync::LazyLock;
+use std::time::Duration;
 
 use common::{Device, FOREVER, Fault, Key, content, stream_on};
 use proptest::prelude::*;
-use stream::{CacheMode, ExpertStream, Lease, StreamError};
+use store::Blob;
+use stream::{
+    Backing, CacheMode, ExpertStream, Lease, Method, Reader, RecordFile, SimDrive, SimFaults, SimSpec,
+    StreamError, StreamOptions, Tuning,
+};
+use xxhash_rust::xxh3::xxh3_64;
 
 const N_SLOT: usize = 8;
 
@@ -133,6 +141,90 @@ fn run(
     Ok(())
 }
 
+/// Bytes of a record that is read in up to three parts.
+const LONG_STRIDE: usize = 3 * 16 * 1024;
+
+fn long_record((layer, expert): Key) -> Vec<u8> {
+    [0, 1, 2].into_iter().flat_map(|part| content((10 * layer + part, expert))).collect()
+}
+
+/// 4 layers of 8 experts in files, read directly or, with faults in all but the last layer, through a simulated drive.
+fn long_layers(dir: &Path, faults: Option<SimFaults>, seed: u64) -> Vec<RecordFile> {
+    let jitter = Duration::from_micros(100);
+    let drive = faults.map(|faults| SimDrive::new(SimSpec { seed, jitter, faults, ..SimSpec::default() }));
+    let layer = |layer| {
+        let records: Vec<_> = (0..8).map(|expert| long_record((layer, expert))).collect();
+        let path = dir.join(format!("{layer}.bin"));
+        if !path.exists() {
+            std::fs::write(&path, records.concat()).unwrap();
+        }
+        let source = Reader::open(&Blob::File(path), Backing::Direct).unwrap();
+        let source = match &drive {
+            Some(drive) if layer != CLEAN_LAYER => drive.wrap(source),
+            _ => source,
+        };
+        RecordFile { source, stride_bytes: LONG_STRIDE, xxh3: records.iter().map(|r| xxh3_64(r)).collect() }
+    };
+    (0..=CLEAN_LAYER).map(layer).collect()
+}
+
+/// Waits for a lease. Whatever came of it, what is there must be right.
+fn check_long(stream: &mut ExpertStream, lease: &Lease, may_fail: bool) -> Result<(), TestCaseError> {
+    let result = stream.wait(lease);
+    for (idx, &expert) in lease.experts.iter().enumerate() {
+        let is_ready = stream.is_ready(lease, idx);
+        prop_assert!(is_ready || result.is_err());
+        prop_assert!(!is_ready || stream.record(lease, idx) == long_record((lease.layer, expert)));
+    }
+    match result {
+        Ok(()) => Ok(()),
+        Err(StreamError::Read { .. } | StreamError::Checksum { .. }) if may_fail => Ok(()),
+        Err(other) => Err(TestCaseError::fail(other.to_string())),
+    }
+}
+
+fn run_long(mut stream: ExpertStream, steps: &[Step], may_fail: bool) -> Result<(), TestCaseError> {
+    let mut open = Vec::<Lease>::new();
+    for step in steps {
+        match step {
+            Step::Request { layer, experts } => {
+                let experts: Vec<usize> = experts.iter().copied().collect();
+                match stream.request(*layer, &experts) {
+                    Ok(lease) => open.push(lease),
+                    Err(error) => prop_assert!(matches!(error, StreamError::TooFewSlots { .. }), "{error}"),
+                }
+            }
+            Step::Wait(idx) if !open.is_empty() => {
+                check_long(&mut stream, &open[idx % open.len()], may_fail)?
+            }
+            Step::Release(idx) if !open.is_empty() => {
+                let lease = open.swap_remove(idx % open.len());
+                stream.release(lease);
+            }
+            Step::Wait(_) | Step::Release(_) => {}
+        }
+    }
+    for lease in open {
+        check_long(&mut stream, &lease, may_fail)?;
+        stream.release(lease);
+    }
+    // Nothing leaked: all slots can be pinned at once.
+    let all = stream.request(CLEAN_LAYER, &[0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+    check_long(&mut stream, &all, false)?;
+    stream.release(all);
+    Ok(())
+}
+
+fn tuning() -> impl Strategy<Value = Tuning> {
+    let method = prop_oneof![Just(Method::Pool), Just(Method::Uring)];
+    let request_bytes = prop_oneof![Just(16 * 1024), Just(32 * 1024), Just(1 << 30)];
+    (method, request_bytes, 1..6_usize).prop_map(|(method, request_bytes, depth)| Tuning {
+        method,
+        request_bytes,
+        depth,
+    })
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -148,5 +240,25 @@ proptest! {
     ) {
         let mode = if page { CacheMode::Page } else { CacheMode::Slots };
         run(mode, n_reader, seed, &steps, &faults)?;
+    }
+
+    /// The same for records in parts, with either method, on files and through a drive that fails at random.
+    #[test]
+    fn right_parts_or_an_error(
+        tuning in tuning(),
+        has_faults in any::<bool>(),
+        seed in any::<u64>(),
+        lasting in 0.0..1.0_f64,
+        steps in steps(),
+    ) {
+        static DIR: LazyLock<tempfile::TempDir> = LazyLock::new(|| tempfile::tempdir().unwrap());
+        let rate = 0.02;
+        let stall_for = Duration::from_micros(100);
+        let faults = SimFaults {
+            short: rate, eio: rate, wrong: rate, interrupted: 0.0, end: rate, stall: rate, stall_for, lasting,
+        };
+        let layers = long_layers(DIR.path(), has_faults.then_some(faults), seed);
+        let options = StreamOptions { mode: CacheMode::Slots, n_slot: N_SLOT, tuning };
+        run_long(ExpertStream::new(layers, options).unwrap(), &steps, has_faults)?;
     }
 }

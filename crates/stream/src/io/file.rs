@@ -26,7 +26,11 @@ impl FileSource {
         raise_file_limit();
         let buffered = File::open(path)?;
         let direct = match backing {
-            Backing::Direct => open_direct(path).ok().flatten(),
+            Backing::Direct => match open_direct(path) {
+                // Not a quirk of the file system, and the user can do something.
+                Err(e) if is_out_of_files(&e) => return Err(e),
+                result => result.ok().flatten(),
+            },
             Backing::Buffered => None,
         };
         Ok(Self { path: path.to_owned(), buffered, direct })
@@ -130,5 +134,16 @@ fn raise_file_limit() {
     });
 }
 
+#[cfg(unix)]
+fn is_out_of_files(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::MFILE, Errno::NFILE].contains(&Errno::from_io_error(error).unwrap_or(Errno::IO))
+}
+
 #[cfg(not(unix))]
 fn raise_file_limit() {}
+
+#[cfg(not(unix))]
+fn is_out_of_files(_error: &io::Error) -> bool {
+    false
+}
