@@ -8,6 +8,7 @@ mod io;
 mod memory;
 mod options;
 mod policy;
+mod replay;
 mod slots;
 mod trace;
 
@@ -15,5 +16,6 @@ pub use error::StreamError;
 pub use io::{Backing, ReadAt, Reader, measure_read_bandwidth};
 pub use memory::{available_bytes, peak_rss_bytes, rss_bytes, total_bytes};
 pub use options::{CacheMode, Method, StreamOptions, Tuning};
+pub use replay::{Use, belady_misses, lru_misses, misses_by};
 pub use slots::{ExpertStream, Lease, RecordFile, StreamStats};
-pub use trace::RoutingTrace;
+pub use trace::{RoutingTrace, TraceError};
