@@ -1,7 +1,8 @@
 //! Stores of random weights at the shapes of real models, for tests and benchmarks of machines.
 //!
-//! Codes are random bytes; scales and biases make the weights zero on average with a standard deviation of about
-//! `1/sqrt(cols)`, so that activations keep their size and logits are finite. Nothing is meaningful but the shapes.
+//! Codes are random bytes, but for what [`Popularity`] makes; scales and biases make the weights zero on average with
+//! a standard deviation of about `1/sqrt(cols)`, so that activations keep their size and logits are finite. Nothing
+//! is meaningful but the shapes.
 
 use std::ops::Range;
 use std::path::Path;
@@ -100,10 +101,10 @@ fn plan(config: ModelConfig, options: &SynthOptions) -> Result<StorePlan, Conver
         formats[i] = format(Kind::Expert(part), ExpertLayer::shape(&config, part).1)?;
     }
     let experts = vec![ExpertPlan { formats }; config.n_layer()];
-    let mut fingerprint = format!("seed {}", options.seed);
-    if options.routing != Routing::Uniform {
-        fingerprint += &format!(", routing {}", options.routing);
-    }
+    let fingerprint = match options.routing {
+        Routing::Uniform => format!("seed {}", options.seed),
+        routing => format!("seed {}, routing {routing}", options.seed),
+    };
     let source = Source { kind: "synthetic".into(), fingerprint, skipped: Vec::new() };
     Ok(StorePlan {
         name: format!("synthetic {}", options.like),
@@ -196,8 +197,7 @@ fn piece(work: &Work, unit: &Unit, popularity: Option<&Popularity>, seed: u64) -
     };
     match unit {
         Unit::Dense { idx, rows } => {
-            let dense = &work.dense[*idx];
-            let DensePlan { role, format, cols, .. } = *dense;
+            let dense @ &DensePlan { role, format, cols, .. } = &work.dense[*idx];
             let mut random = Random::new([seed, 0, *idx as u64, rows.start as u64]);
             let mut planes = row_bytes(format, cols).map(|bytes| vec![0; rows.len() * bytes]);
             if let Some(popularity) = popularity.filter(|_| Popularity::shapes(role)) {
@@ -234,12 +234,11 @@ fn encode(
     planes: &mut [Vec<u8>; 3],
 ) {
     let mut numbers = vec![0.0; dense.cols];
-    let row_bytes = row_bytes(dense.format, dense.cols);
+    let ([codes, scales, biases], [n_code, n_scale, n_bias]) = (planes, row_bytes(dense.format, dense.cols));
     for (i, row) in rows.enumerate() {
         popularity.row(dense.role, dense.layer, row, random, &mut numbers);
-        let mut plane = planes.iter_mut().zip(row_bytes).map(|(plane, n)| &mut plane[i * n..][..n]);
-        let mut next = || plane.next().expect("three planes");
-        let (codes, scales, biases) = (next(), next(), next());
+        let (codes, scales) = (&mut codes[i * n_code..][..n_code], &mut scales[i * n_scale..][..n_scale]);
+        let biases = &mut biases[i * n_bias..][..n_bias];
         quant::encode_row(dense.format, &numbers, codes, scales, biases).expect("these are small numbers");
     }
 }

@@ -92,3 +92,83 @@ fn records(trace: &RoutingTrace) -> (Vec<usize>, usize) {
     let number = |used| known.binary_search(used).expect("all uses are known");
     (uses.iter().map(number).collect(), known.len())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn traces(n_token: usize) -> impl Strategy<Value = RoutingTrace> {
+        (1..=n_token, 1..3usize, 1..3usize).prop_flat_map(|(n_token, n_layer, k)| {
+            let row = Just(vec![0u32, 3, 1000, 4, 7]).prop_shuffle();
+            prop::collection::vec(row, n_token * n_layer).prop_map(move |rows| RoutingTrace {
+                n_layer,
+                n_expert_used: k,
+                experts: rows.iter().flat_map(|row| row[..k].to_vec()).collect(),
+            })
+        })
+    }
+
+    /// The steps of a trace: token and records.
+    fn steps(trace: &RoutingTrace) -> Vec<(usize, Vec<(usize, u32)>)> {
+        (0..trace.n_token())
+            .flat_map(|token| (0..trace.n_layer).map(move |layer| (token, layer)))
+            .map(|(token, layer)| (token, trace.at(token, layer).iter().map(|&e| (layer, e)).collect()))
+            .collect()
+    }
+
+    /// Fewest misses of any choice of victims: all sets that a cache can hold, and the misses that led there.
+    fn fewest_misses(trace: &RoutingTrace, n_slot: usize, n_skip_token: usize) -> u64 {
+        let mut states = BTreeSet::from([(0, BTreeSet::new())]);
+        for (token, used) in steps(trace) {
+            let used: BTreeSet<_> = used.into_iter().collect();
+            let mut next = BTreeSet::new();
+            for (n_miss, held) in states {
+                let n_missing = used.difference(&held).count() as u64;
+                let rest: Vec<_> = held.difference(&used).copied().collect();
+                for mask in 0..1u32 << rest.len() {
+                    let kept = (0..rest.len()).filter(|i| mask >> i & 1 == 1).map(|i| rest[i]);
+                    let held: BTreeSet<_> = used.iter().copied().chain(kept).collect();
+                    if held.len() <= n_slot {
+                        next.insert((n_miss + if token < n_skip_token { 0 } else { n_missing }, held));
+                    }
+                }
+            }
+            states = next;
+        }
+        states.first().map_or(0, |state| state.0)
+    }
+
+    proptest! {
+        /// The optimum that policies are compared with is none.
+        #[test]
+        fn nothing_misses_less_than_the_optimum(trace in traces(5), extra in 0..4usize) {
+            let n_slot = trace.n_expert_used + extra;
+            prop_assert_eq!(belady_misses(&trace, n_slot, 0), fewest_misses(&trace, n_slot, 0));
+        }
+
+        /// Another record goes than the one that was used least recently, or the warm-up is counted.
+        #[test]
+        fn lru_equals_a_list(trace in traces(40), extra in 0..10usize, n_skip_token in 0..10usize) {
+            let n_slot = trace.n_expert_used + extra;
+            let (mut newest_last, mut n_miss) = (Vec::new(), 0);
+            for (token, used) in steps(&trace) {
+                for record in &used {
+                    let place = newest_last.iter().position(|held| held == record);
+                    n_miss += u64::from(place.is_none() && token >= n_skip_token);
+                    place.map(|place| newest_last.remove(place));
+                }
+                // What is used now stays, so the others make room.
+                let n_excess = (newest_last.len() + used.len()).saturating_sub(n_slot);
+                newest_last.drain(..n_excess);
+                newest_last.extend(used);
+            }
+            prop_assert_eq!(lru_misses(&trace, n_slot, n_skip_token), n_miss);
+            let fewest = belady_misses(&trace, n_slot, 0);
+            prop_assert!(fewest <= lru_misses(&trace, n_slot, 0));
+        }
+    }
+}

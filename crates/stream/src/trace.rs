@@ -239,7 +239,7 @@ mod tests {
             (&[1, 1], "8 bytes, its header has 12"),
             (&[1, 0, 1], "at least 1"),
             (&[1, -1, 1, 5], "at least 1"),
-            (&[i32::MAX, i32::MAX, i32::MAX, 1], "need 39614081247908796770"),
+            (&[i32::MAX, i32::MAX, i32::MAX, 1], "need 39614081201791936601413124092 bytes"),
             (&[1, 1, 2, 5], "need 8 bytes, it has 4"),
             (&[1, 2, 2, 5, 6, 7, -3], "token 0 layer 1 uses expert -3"),
             (&[2, 1, 2, 5, 6, 7, 7], "token 1 layer 0 uses expert 7 twice"),
