@@ -3,21 +3,29 @@
 //! Knows layers and experts as numbers and records as bytes: nothing of formats or of what a layer computes.
 #![deny(unsafe_code)]
 
+mod adapt;
 mod error;
-#[allow(unsafe_code, reason = "several readers fill one buffer")]
+mod heat;
+#[allow(unsafe_code, reason = "memory that is read into from other threads and by the system")]
 mod io;
+mod lookahead;
 mod memory;
 mod options;
 mod policy;
+mod replay;
 mod slots;
+mod stream;
 mod trace;
 
 pub use error::StreamError;
+pub use heat::Heat;
 pub use io::{
     Backing, DriveFacts, ReadAt, Reader, SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError, Tuned,
     drive_facts, drive_key, measure_buffered_bandwidth, measure_read_bandwidth, tune,
 };
 pub use memory::{available_bytes, peak_rss_bytes, rss_bytes, total_bytes};
 pub use options::{CacheMode, Method, StreamOptions, Tuning};
-pub use slots::{ExpertStream, Lease, RecordFile, StreamStats};
-pub use trace::RoutingTrace;
+pub use replay::{Use, belady_misses, lru_misses, misses_by, policy_misses};
+pub use slots::SlotLimit;
+pub use stream::{ExpertStream, LayerStats, Lease, RecordFile, StreamStats};
+pub use trace::{RoutingTrace, TraceError};

@@ -41,10 +41,14 @@ fn rings_and_files_run_out() {
     let options = StreamOptions { mode: CacheMode::Slots, n_slot: 4, tuning };
     let mut stream = ExpertStream::new(sources.into_iter().map(layer).collect(), options).unwrap();
     assert_eq!(stream.method(), Method::Pool);
-    let lease = stream.request(5, &[2, 0, 3, 1]).unwrap();
-    stream.wait(&lease).unwrap();
-    for (idx, &expert) in lease.experts.iter().enumerate() {
-        assert!(stream.record(&lease, idx) == &bytes[expert * STRIDE..][..STRIDE]);
+    let mut lease = stream.lease(5, 1, &[0, 1, 2, 3], |_| std::iter::once(0));
+    let mut n_ready = 0;
+    while stream.next(&mut lease, 4).unwrap() {
+        for &place in lease.ready() {
+            assert!(stream.record(&lease, place) == &bytes[place * STRIDE..][..STRIDE]);
+            n_ready += 1;
+        }
     }
+    assert_eq!(n_ready, 4);
     stream.release(lease);
 }

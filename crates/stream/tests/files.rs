@@ -50,15 +50,22 @@ fn streams_of(path: &Path, xxh3: &[u64]) -> impl Iterator<Item = ExpertStream> {
     })
 }
 
-/// Every expert in turn, and its bytes.
-#[track_caller]
-fn check_all(stream: &mut ExpertStream, bytes: &[u8]) {
-    for (expert, record) in bytes.chunks(STRIDE).enumerate() {
-        let lease = stream.request(0, &[expert]).unwrap();
-        stream.wait(&lease).unwrap();
-        assert!(stream.record(&lease, 0) == record, "expert {expert}");
-        stream.release(lease);
-    }
+/// The records of the experts, in order of expert; the lease is released in any case.
+fn take(stream: &mut ExpertStream, layer: usize, experts: &[usize]) -> Result<Vec<Vec<u8>>, StreamError> {
+    let mut lease = stream.lease(layer, 1, experts, |_| std::iter::once(0));
+    let mut records = vec![Vec::new(); experts.len()];
+    let result = loop {
+        match stream.next(&mut lease, 8) {
+            Ok(true) => {}
+            Ok(false) => break Ok(records),
+            Err(error) => break Err(error),
+        }
+        for &place in lease.ready() {
+            records[place] = stream.record(&lease, place).to_vec();
+        }
+    };
+    stream.release(lease);
+    result
 }
 
 /// Reads `wanted` bytes as a caller does that loops on short reads.
@@ -125,15 +132,11 @@ fn records_far_out_in_a_sparse_file() {
         xxh3[expert] = xxh3_64(&record);
     }
     for mut stream in streams_of(file.path(), &xxh3) {
-        let lease = stream.request(0, &far).unwrap();
-        stream.wait(&lease).unwrap();
-        for (idx, &expert) in far.iter().enumerate() {
-            assert_eq!(xxh3_64(stream.record(&lease, idx)), xxh3[expert]);
+        let records = take(&mut stream, 0, &far).unwrap();
+        for (record, &expert) in records.iter().zip(&far) {
+            assert_eq!(xxh3_64(record), xxh3[expert]);
         }
-        stream.release(lease);
-        let hole = stream.request(0, &[0, far[0] - 1]).unwrap();
-        stream.wait(&hole).unwrap();
-        stream.release(hole);
+        take(&mut stream, 0, &[0, far[0] - 1]).unwrap();
     }
 }
 
@@ -146,14 +149,12 @@ fn cut_files() {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&bytes[..2 * STRIDE + left]).unwrap();
         for mut stream in streams_of(file.path(), &xxh3) {
-            let lease = stream.request(0, &[1, 2]).unwrap();
-            let error = stream.wait(&lease).unwrap_err().to_string();
+            let error = take(&mut stream, 0, &[2]).unwrap_err().to_string();
             let wanted = format!(
                 "expert 2 (49152 bytes at offset 98304) failed after 3 attempts: the file ends early: wanted 49152 bytes, got {left}"
             );
             assert!(error.contains(&wanted), "{error}");
-            assert!(stream.record(&lease, 0) == &bytes[STRIDE..2 * STRIDE]);
-            stream.release(lease);
+            assert!(take(&mut stream, 0, &[1]).unwrap()[0] == bytes[STRIDE..2 * STRIDE]);
         }
     }
 }
@@ -169,18 +170,17 @@ fn a_file_that_shrinks_and_grows_back() {
         file.write_all(&bytes).unwrap();
         let mut stream = stream_of(file.path(), &xxh3, mode, tuning);
         file.as_file().set_len(2 * STRIDE as u64 - 1).unwrap();
-        let lease = stream.request(0, &[0, 1, 2]).unwrap();
-        let error = stream.wait(&lease).unwrap_err();
-        let source = match &error {
-            StreamError::Read { layer: 0, expert: 1 | 2, attempts: 3, source, .. } => source,
-            _ => panic!("{error}"),
-        };
-        assert_eq!(source.kind(), std::io::ErrorKind::UnexpectedEof);
-        assert!(stream.is_ready(&lease, 0) && !stream.is_ready(&lease, 1) && !stream.is_ready(&lease, 2));
-        stream.release(lease);
+        for expert in [1, 2] {
+            let error = take(&mut stream, 0, &[expert]).unwrap_err();
+            let StreamError::Read { layer: 0, expert: named, attempts: 3, source, .. } = &error else {
+                panic!("{error}")
+            };
+            assert_eq!((*named, source.kind()), (expert, std::io::ErrorKind::UnexpectedEof));
+        }
+        assert!(take(&mut stream, 0, &[0]).unwrap()[0] == bytes[..STRIDE]);
         file.rewind().unwrap();
         file.write_all(&bytes).unwrap();
-        check_all(&mut stream, &bytes);
+        assert!(take(&mut stream, 0, &[0, 1, 2]).unwrap().concat() == bytes);
     }
 }
 
@@ -193,12 +193,10 @@ fn flipped_bits() {
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&bytes).unwrap();
     for mut stream in streams_of(file.path(), &xxh3) {
-        let lease = stream.request(0, &[0, 1]).unwrap();
-        let error = stream.wait(&lease).unwrap_err();
+        let error = take(&mut stream, 0, &[1]).unwrap_err();
         assert!(matches!(error, StreamError::Checksum { layer: 0, expert: 1, offset: 49152, .. }), "{error}");
-        assert_eq!(stream.stats().n_retry, 2);
-        assert_eq!(stream.stats().read_bytes, 4 * STRIDE as u64);
-        stream.release(lease);
+        assert_eq!((stream.stats().n_retry, stream.stats().read_bytes), (2, 3 * STRIDE as u64));
+        take(&mut stream, 0, &[0]).unwrap();
     }
 }
 
@@ -215,7 +213,7 @@ fn rings_where_there_are_some() {
         for mode in [CacheMode::Slots, CacheMode::Page] {
             let mut stream = stream_of(file.path(), &xxh3, mode, tuning);
             eprintln!("{}, {mode:?}: {:?}", dir.display(), stream.method());
-            check_all(&mut stream, bytes);
+            assert!(take(&mut stream, 0, &[0, 1, 2, 3]).unwrap().concat() == bytes);
         }
     }
     // Layers of both kinds in one stream.
@@ -227,13 +225,9 @@ fn rings_where_there_are_some() {
     let layers = sources.into_iter().map(layer).collect();
     let options = StreamOptions { mode: CacheMode::Slots, n_slot: 8, tuning };
     let mut stream = ExpertStream::new(layers, options).unwrap();
-    let leases = [0, 1].map(|layer| stream.request(layer, &[3, 0, 2, 1]).unwrap());
-    for lease in leases {
-        stream.wait(&lease).unwrap();
-        for (idx, &expert) in lease.experts.iter().enumerate() {
-            assert!(stream.record(&lease, idx) == &bytes[expert * STRIDE..][..STRIDE]);
-        }
-        stream.release(lease);
+    stream.prefetch(0, &[3, 1]);
+    for layer in [1, 0] {
+        assert!(take(&mut stream, layer, &[0, 1, 2, 3]).unwrap().concat() == bytes);
     }
 }
 
@@ -246,47 +240,24 @@ fn drop_with_reads_under_way() {
     file.write_all(&bytes).unwrap();
     for _ in 0..20 {
         for mut stream in streams_of(file.path(), &xxh3) {
-            let lease = stream.request(0, &[0, 1, 2, 3]).unwrap();
+            let lease = stream.lease(0, 1, &[0, 1, 2, 3], |_| std::iter::once(0));
             drop((stream, lease));
         }
     }
 }
 
-/// Records that are not aligned cannot be read directly: the kernel refuses, and the bytes must come all the same.
-#[test]
-fn odd_strides() {
-    const STRIDE: usize = 50_001;
-    let bytes = pattern(5 * STRIDE);
-    let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
-    let mut file = tempfile::NamedTempFile::new().unwrap();
-    file.write_all(&bytes).unwrap();
-    for tuning in tunings() {
-        let source = open(file.path(), Backing::Direct);
-        let layer = RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.clone() };
-        let options = StreamOptions { mode: CacheMode::Slots, n_slot: 5, tuning };
-        let mut stream = ExpertStream::new(vec![layer], options).unwrap();
-        let lease = stream.request(0, &[4, 2, 0, 1, 3]).unwrap();
-        stream.wait(&lease).unwrap();
-        for (idx, &expert) in lease.experts.iter().enumerate() {
-            assert!(stream.record(&lease, idx) == &bytes[expert * STRIDE..][..STRIDE]);
-        }
-        assert_eq!((stream.stats().n_retry, stream.stats().read_bytes), (0, bytes.len() as u64));
-        stream.release(lease);
-    }
-}
-
-/// A file whose direct descriptor is of no use.
+/// A file that cannot be read, neither by a ring nor otherwise.
 #[cfg(target_os = "linux")]
-struct Broken(std::fs::File);
+struct WriteOnly(std::fs::File);
 
 #[cfg(target_os = "linux")]
-impl ReadAt for Broken {
+impl ReadAt for WriteOnly {
     fn read_at(&self, _offset: u64, _buf: &mut [u8]) -> std::io::Result<usize> {
         Err(std::io::Error::from_raw_os_error(5))
     }
 
     fn name(&self) -> String {
-        "broken.bin".into()
+        "odd.bin".into()
     }
 
     fn direct_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
@@ -303,22 +274,22 @@ fn errors_from_the_ring() {
     for tuning in tunings() {
         let only_write = std::fs::OpenOptions::new().write(true).open(file.path()).unwrap();
         let layer =
-            RecordFile { source: Box::new(Broken(only_write)), stride_bytes: STRIDE, xxh3: vec![0; 8] };
+            RecordFile { source: Box::new(WriteOnly(only_write)), stride_bytes: STRIDE, xxh3: vec![0; 8] };
         let options = StreamOptions { mode: CacheMode::Slots, n_slot: 8, tuning };
         let mut stream = ExpertStream::new(vec![layer], options).unwrap();
         let code = match stream.method() {
             Method::Uring => rustix::io::Errno::BADF,
             Method::Pool => rustix::io::Errno::IO,
         };
-        let lease = stream.request(0, &[0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
-        match stream.wait(&lease).unwrap_err() {
-            StreamError::Read { attempts: 3, layer: 0, file, source, .. } => {
-                assert_eq!((&*file, source.raw_os_error()), ("broken.bin", Some(code.raw_os_error())));
-            }
-            other => panic!("{other}"),
+        for expert in [5, 2] {
+            let error = take(&mut stream, 0, &[expert]).unwrap_err();
+            let StreamError::Read { attempts: 3, expert: named, file, source, .. } = &error else {
+                panic!("{error}")
+            };
+            assert_eq!((*named, &**file), (expert, "odd.bin"));
+            assert_eq!(source.raw_os_error(), Some(code.raw_os_error()));
         }
-        assert_eq!((stream.stats().n_retry, stream.stats().read_bytes), (16, 0));
-        stream.release(lease);
+        assert_eq!((stream.stats().n_retry, stream.stats().read_bytes), (4, 0));
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! Knows offsets and bytes. Which record goes where, and what is kept, is decided in `slots`.
 
+mod arena;
 mod drive;
 mod file;
 mod measure;
@@ -19,14 +20,12 @@ use std::os::fd::BorrowedFd;
 
 use store::Blob;
 
+pub(crate) use arena::{SlotBuffer, slot_buffers};
 pub use drive::{DriveFacts, drive_facts, drive_key};
 pub use measure::{Tuned, measure_buffered_bandwidth, measure_read_bandwidth, tune};
 pub(crate) use pool::Readers;
 pub(crate) use queue::{Done, Job, Outcome, Urgency};
 pub use sim::{SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError};
-
-/// Memory that a record is read into: page-aligned, and it stays where it is when the value is moved.
-pub(crate) type SlotBuffer = quant::Buffer;
 
 /// Something records are read from. A file, the program's own bytes, or a test's faulty device.
 pub trait ReadAt: Send + Sync {

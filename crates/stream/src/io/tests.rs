@@ -91,7 +91,7 @@ fn readers(gate: &Arc<Gate>, request_bytes: usize, depth: usize) -> Readers {
 
 fn submit(readers: &Readers, urgency: Urgency, experts: &[usize]) {
     let job = |&expert| {
-        let buffer = SlotBuffer::zeroed(N_PART * RECORD_ALIGN).unwrap();
+        let buffer = slot_buffers(1, N_PART * RECORD_ALIGN).unwrap().remove(0);
         Job { urgency, slot: 10 + expert, layer: 0, expert, buffer }
     };
     readers.submit(&mut experts.iter().map(job).collect());
