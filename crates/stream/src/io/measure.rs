@@ -81,7 +81,7 @@ pub fn tune(files: &[&Path], record_bytes: usize, limit: Duration) -> io::Result
     let start = Instant::now();
     let mut trials = Vec::new();
     for tuning in candidates(record_bytes) {
-        let mut rig = Rig::new(files, record_bytes, tuning, Backing::Direct)?;
+        let rig = Rig::new(files, record_bytes, tuning, Backing::Direct)?;
         // Where there is no ring the threads would be measured again.
         if rig.readers.method() == tuning.method {
             trials.push(Trial { tuning, rig, rates: Vec::new() });
