@@ -400,7 +400,7 @@ impl ExpertStream {
             let stays = slot.spare.is_some() && !is_wrong;
             if is_wrong {
                 n_wrong += 1;
-                self.slots.forget_guess(slot_idx);
+                self.slots.abandon(slot_idx);
                 self.readers.cancel(slot_idx);
             }
             stays
@@ -452,10 +452,12 @@ impl ExpertStream {
     }
 
     fn cancel_spare(&mut self) {
-        for &slot in self.spare.iter().filter(|&&slot| self.slots.get(slot).spare.is_some()) {
-            self.readers.cancel(slot);
+        for slot in self.spare.drain(..) {
+            if self.slots.get(slot).spare.is_some() {
+                self.slots.abandon(slot);
+                self.readers.cancel(slot);
+            }
         }
-        self.spare.clear();
     }
 
     fn give_back(&mut self, lease: &mut Lease) {

@@ -42,7 +42,7 @@ fn stream_on(drive: &std::sync::Arc<SimDrive>, tuning: Tuning) -> ExpertStream {
     ExpertStream::new((0..N_LAYER).map(layer).collect(), options).unwrap()
 }
 
-/// Uses every record twice, four at a time. Which requests failed, and the text of the errors.
+/// Uses every record twice. Which requests failed, and the text of the errors.
 fn use_all(stream: &mut ExpertStream) -> Vec<(usize, usize, String)> {
     let mut failures = Vec::new();
     let requests = (0..2 * N_LAYER * N_EXPERT / 4).map(|i| (i % N_LAYER, i / N_LAYER * 4 % N_EXPERT));
@@ -162,7 +162,7 @@ fn only_what_was_asked_for() {
     let drive = SimDrive::new(spec);
     let mut stream = stream_on(&drive, Tuning::default());
     let failures = use_all(&mut stream);
-    assert_eq!(failures.len(), 2 * N_LAYER * N_EXPERT / 4);
+    assert_eq!(failures.len(), 2 * N_LAYER * N_EXPERT);
     assert!(failures[0].2.contains("failed after 3 attempts: "), "{:?}", failures[0]);
     assert_eq!((drive.counts().n_eio, drive.counts().read_bytes), (3 * reads, 0));
 }
