@@ -1,9 +1,9 @@
 //! Which half-life of heat misses least, found out while running.
 //!
-//! No half-life suits all texts: where experts come back soon, forgetting at once (least recently used) is best, and where
-//! some experts are simply popular, never forgetting is. So each candidate runs a cache of its own that holds no bytes,
-//! over a sample of the records with a share of the slots (Waldspurger et al., SHARDS, 2015), and the real cache takes the
-//! half-life of the one that missed least lately.
+//! No half-life suits all texts: where experts come back soon, forgetting at once (least recently used) is
+//! best, and where some experts are simply popular, never forgetting is. So each candidate runs a cache of
+//! its own that holds no bytes, over a sample of the records with a share of the slots (Waldspurger et al.,
+//! SHARDS, 2015), and the real cache takes the half-life of the one that missed least lately.
 
 use crate::heat::HeatTable;
 use crate::policy::Policy;
@@ -48,8 +48,8 @@ impl Directory {
         self.slots[record] != u32::MAX
     }
 
-    /// Uses a record, whose heat is up to date; was it in memory?
-    pub(crate) fn touch(&mut self, heat: &HeatTable, layer: usize, record: usize) -> bool {
+    /// Uses a record of a step, whose heat is up to date; was it in memory? It cannot go until it is listed.
+    pub(crate) fn take(&mut self, heat: &HeatTable, layer: usize, record: usize) -> bool {
         let is_hit = self.contains(record);
         let slot = if is_hit {
             let slot = self.slots[record] as usize;
@@ -59,15 +59,19 @@ impl Directory {
             self.records.push((record, layer));
             self.records.len() - 1
         } else {
-            let Some((layer, slot, _)) = self.policy.coldest(heat) else { return false };
+            let (layer, slot, _) = self.policy.coldest(heat).expect("a step fits the slots");
             self.policy.remove(layer, slot);
             self.slots[self.records[slot].0] = u32::MAX;
             slot
         };
         self.records[slot] = (record, layer);
         self.slots[record] = slot as u32;
-        self.policy.insert(layer, slot, heat.score(record));
         is_hit
+    }
+
+    /// A record that was taken can go.
+    pub(crate) fn list(&mut self, heat: &HeatTable, layer: usize, record: usize) {
+        self.policy.insert(layer, self.slots[record] as usize, heat.score(record));
     }
 
     /// Puts all records in the order of other heats.
@@ -126,8 +130,9 @@ impl Adaptive {
         self.heats.iter_mut().for_each(|heat| heat.advance(layer, n_token));
     }
 
-    /// A record is used by the tokens that go through its layer now: how many came after each of them. Misses of single
-    /// tokens count for the choice, those of prompts do not: a prompt is read as a whole and cannot keep what it needs.
+    /// A record is used by the tokens that go through its layer now: how many came after each of them. Misses
+    /// of single tokens count for the choice, those of prompts do not: a prompt is read as a whole and cannot
+    /// keep what it needs.
     pub(crate) fn touch(
         &mut self,
         layer: usize,
@@ -140,7 +145,9 @@ impl Adaptive {
         }
         if mix(record as u64) % self.sample == 0 {
             for ((ghost, heat), misses) in self.ghosts.iter_mut().zip(&self.heats).zip(&mut self.misses) {
-                *misses += f64::from(u8::from(!ghost.touch(heat, layer, record) && is_single));
+                let is_hit = ghost.take(heat, layer, record);
+                ghost.list(heat, layer, record);
+                *misses += f64::from(u8::from(!is_hit && is_single));
             }
         }
     }

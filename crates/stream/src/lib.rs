@@ -6,7 +6,7 @@
 mod adapt;
 mod error;
 mod heat;
-#[allow(unsafe_code, reason = "memory that is read into from other threads and by the system")]
+#[allow(unsafe_code, reason = "several threads and the system fill one buffer")]
 mod io;
 mod lookahead;
 mod memory;

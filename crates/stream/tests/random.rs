@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::LazyLock;
 use std::time::Duration;
 
-use common::{Device, FOREVER, Fault, Key, content, lease, stream_on, take_all};
+use common::{Device, FOREVER, Fault, Key, content, lease, stream_on};
 use proptest::prelude::*;
 use store::Blob;
 use stream::{
@@ -69,15 +69,22 @@ fn faults() -> impl Strategy<Value = BTreeMap<Key, (Fault, usize)>> {
     proptest::collection::btree_map((0..CLEAN_LAYER, 0..8_usize), fault, 0..12)
 }
 
+/// What a device should deliver.
+struct Truth<'a> {
+    content: fn(Key) -> Vec<u8>,
+    /// Can the record be read? `None`: nobody knows.
+    is_readable: &'a dyn Fn(Key) -> Option<bool>,
+}
+
 /// An open lease and the places that it gave.
 type Open = (Lease, BTreeSet<usize>);
 
-/// Takes more of a lease: right bytes, each place once, all of them in the end; or an error that names a record of it that
-/// cannot be read, or that other leases hold all slots. Is there more to come?
+/// Takes more of a lease: right bytes, each place once, all of them in the end; or an error that names a
+/// record of it that cannot be read, or that other leases hold all slots. Is there more to come?
 fn take_more(
     stream: &mut ExpertStream,
     (lease, given): &mut Open,
-    is_bad: &dyn Fn(Key) -> bool,
+    truth: &Truth<'_>,
     n_other: usize,
 ) -> Result<bool, TestCaseError> {
     let key = |lease: &Lease, place: usize| (lease.layer(), lease.experts()[place]);
@@ -86,8 +93,9 @@ fn take_more(
             prop_assert!(!lease.ready().is_empty() && lease.ready().len() <= 2);
             for &place in lease.ready() {
                 prop_assert!(given.insert(place), "a place was given twice");
-                prop_assert!(!is_bad(key(lease, place)));
-                prop_assert!(stream.record(lease, place) == content(key(lease, place)));
+                let key = key(lease, place);
+                prop_assert!((truth.is_readable)(key) != Some(false));
+                prop_assert!(stream.record(lease, place) == (truth.content)(key), "wrong bytes of {key:?}");
             }
             Ok(true)
         }
@@ -96,20 +104,70 @@ fn take_more(
             Ok(false)
         }
         Err(StreamError::Read { layer, expert, .. } | StreamError::Checksum { layer, expert, .. }) => {
-            prop_assert!(
-                layer == lease.layer() && lease.experts().contains(&expert) && is_bad((layer, expert))
-            );
+            prop_assert!(layer == lease.layer() && lease.experts().contains(&expert));
+            prop_assert!((truth.is_readable)((layer, expert)) != Some(true));
             Ok(false)
         }
         Err(StreamError::TooFewSlots { .. }) => {
             prop_assert!(n_other > 0, "a lease alone must be able to go on");
             Ok(false)
         }
-        Err(other) => {
-            prop_assert!(false, "{other}");
-            Ok(false)
-        }
+        Err(other) => Err(TestCaseError::fail(other.to_string())),
     }
+}
+
+fn run_steps(stream: &mut ExpertStream, steps: &[Step], truth: &Truth<'_>) -> Result<(), TestCaseError> {
+    let (mut open, mut n_request) = (Vec::<Open>::new(), 0);
+    for step in steps {
+        match step {
+            Step::Request { layer, experts, n_token } => {
+                let experts: Vec<usize> = experts.iter().copied().collect();
+                n_request += experts.len() as u64;
+                let tokens = |place: usize| (0..*n_token).filter(move |token| *token == 0 || place % 2 == 0);
+                open.push((stream.lease(*layer, *n_token, &experts, tokens), BTreeSet::new()));
+            }
+            Step::Next(idx) if !open.is_empty() => {
+                let (idx, n_other) = (idx % open.len(), open.len() - 1);
+                take_more(stream, &mut open[idx], truth, n_other)?;
+            }
+            Step::Release(idx) if !open.is_empty() => {
+                let (lease, _) = open.swap_remove(idx % open.len());
+                stream.release(lease);
+            }
+            Step::Prefetch { layer, experts } => {
+                stream.prefetch(*layer, &experts.iter().copied().collect::<Vec<_>>());
+            }
+            Step::Limit(n_slot) => stream.limit().set(*n_slot),
+            Step::Next(_) | Step::Release(_) => {}
+        }
+        prop_assert!(stream.n_live_slot() <= N_SLOT);
+    }
+    while let Some(mut last) = open.pop() {
+        while take_more(stream, &mut last, truth, open.len())? {}
+        stream.release(last.0);
+    }
+    let stats = stream.stats();
+    prop_assert_eq!(stats.n_hit + stats.n_miss, n_request);
+    prop_assert!(stats.n_prefetch_hit <= stats.n_prefetch);
+    Ok(())
+}
+
+/// All slots can be used at once, and nothing stays in use: all can be given up, once the last guesses have arrived.
+fn check_slots(stream: &mut ExpertStream, truth: &Truth<'_>) -> Result<(), TestCaseError> {
+    let limit = stream.limit();
+    limit.set(N_SLOT);
+    let all: Vec<usize> = (0..N_SLOT).collect();
+    for _ in 0..1000 {
+        let mut open = (lease(stream, CLEAN_LAYER, &all), BTreeSet::new());
+        while take_more(stream, &mut open, truth, 0)? {}
+        prop_assert_eq!(open.1.len(), N_SLOT);
+        stream.release(open.0);
+        if limit.get() == 0 && stream.n_live_slot() == 2 {
+            return Ok(());
+        }
+        limit.set(0);
+    }
+    Err(TestCaseError::fail("a slot stays in use"))
 }
 
 fn run(
@@ -127,73 +185,26 @@ fn run(
     let is_bad = |key: Key| {
         faults.get(&key).is_some_and(|&(fault, n)| n == FOREVER && !matches!(fault, Fault::Short(_)))
     };
+    let truth = Truth { content, is_readable: &|key| Some(!is_bad(key)) };
     let mut stream = stream_on(&device, mode, N_SLOT, n_reader);
-    let (mut open, mut n_request) = (Vec::<Open>::new(), 0);
-    for step in steps {
-        match step {
-            Step::Request { layer, experts, n_token } => {
-                let experts: Vec<usize> = experts.iter().copied().collect();
-                n_request += experts.len() as u64;
-                let tokens = |place: usize| (0..*n_token).filter(move |token| *token == 0 || place % 2 == 0);
-                open.push((stream.lease(*layer, *n_token, &experts, tokens), BTreeSet::new()));
-            }
-            Step::Next(idx) if !open.is_empty() => {
-                let (idx, n_other) = (idx % open.len(), open.len() - 1);
-                take_more(&mut stream, &mut open[idx], &is_bad, n_other)?;
-            }
-            Step::Release(idx) if !open.is_empty() => {
-                let (lease, _) = open.swap_remove(idx % open.len());
-                stream.release(lease);
-            }
-            Step::Prefetch { layer, experts } => {
-                stream.prefetch(*layer, &experts.iter().copied().collect::<Vec<_>>());
-            }
-            Step::Limit(n_slot) => stream.limit().set(*n_slot),
-            Step::Next(_) | Step::Release(_) => {}
-        }
-        prop_assert!(stream.n_live_slot() <= N_SLOT);
-    }
-    while let Some(mut last) = open.pop() {
-        while take_more(&mut stream, &mut last, &is_bad, open.len())? {}
-        stream.release(last.0);
-    }
-    let stats = stream.stats();
-    prop_assert_eq!(stats.n_hit + stats.n_miss, n_request);
-    prop_assert!(stats.n_prefetch_hit <= stats.n_prefetch);
-    let limit = stream.limit();
-    limit.set(N_SLOT);
-    let all: Vec<usize> = (0..N_SLOT).collect();
-    let mut lease_all = || {
-        let mut lease = lease(&mut stream, CLEAN_LAYER, &all);
-        let n_given = take_all(&mut stream, &mut lease).map(|places| places.len()).ok();
-        stream.release(lease);
-        (n_given, stream.n_live_slot())
-    };
-    prop_assert_eq!(lease_all().0, Some(N_SLOT));
-    // Nothing stays in use: all slots can be given up, once the last guesses have arrived.
-    limit.set(0);
-    let mut rounds = (0..1000).map(|_| lease_all());
-    prop_assert!(
-        rounds.any(|(n_given, n_live)| n_given == Some(N_SLOT) && n_live == 2),
-        "a slot stays in use"
-    );
-    Ok(())
+    run_steps(&mut stream, steps, &truth)?;
+    check_slots(&mut stream, &truth)
 }
 
 /// Bytes of a record that is read in up to three parts.
 const LONG_STRIDE: usize = 3 * 16 * 1024;
 
-static RECORDS: LazyLock<Vec<Vec<u8>>> = LazyLock::new(|| {
-    let record = |i: usize| (0..3).flat_map(|part| content((10 * (i / 8) + part, i % 8))).collect();
-    (0..4 * 8).map(record).collect()
-});
+fn long_record((layer, expert): Key) -> Vec<u8> {
+    [0, 1, 2].into_iter().flat_map(|part| content((10 * layer + part, expert))).collect()
+}
 
-/// 4 layers of 8 experts in files, read directly or, with faults in all but the last layer, through a simulated drive.
+/// 4 layers of 8 experts in files, read directly or, with faults in all but the last layer, through a
+/// simulated drive.
 fn long_layers(dir: &Path, faults: Option<SimFaults>, seed: u64) -> Vec<RecordFile> {
     let jitter = Duration::from_micros(100);
     let drive = faults.map(|faults| SimDrive::new(SimSpec { seed, jitter, faults, ..SimSpec::default() }));
     let layer = |layer| {
-        let records = &RECORDS[layer * 8..][..8];
+        let records: Vec<_> = (0..8).map(|expert| long_record((layer, expert))).collect();
         let path = dir.join(format!("{layer}.bin"));
         if !path.exists() {
             std::fs::write(&path, records.concat()).unwrap();
@@ -206,61 +217,6 @@ fn long_layers(dir: &Path, faults: Option<SimFaults>, seed: u64) -> Vec<RecordFi
         RecordFile { source, stride_bytes: LONG_STRIDE, xxh3: records.iter().map(|r| xxh3_64(r)).collect() }
     };
     (0..=CLEAN_LAYER).map(layer).collect()
-}
-
-/// Takes more of a lease; whatever comes must be right. Is there more to come?
-fn take_long(stream: &mut ExpertStream, lease: &mut Lease, may_fail: bool) -> Result<bool, TestCaseError> {
-    match stream.next(lease, 2) {
-        Ok(more) => {
-            for &place in lease.ready() {
-                let key = (lease.layer(), lease.experts()[place]);
-                prop_assert!(stream.record(lease, place) == RECORDS[key.0 * 8 + key.1]);
-            }
-            Ok(more)
-        }
-        Err(StreamError::Read { layer, .. } | StreamError::Checksum { layer, .. })
-            if may_fail && layer == lease.layer() =>
-        {
-            Ok(false)
-        }
-        Err(StreamError::TooFewSlots { .. }) => Ok(false),
-        Err(other) => Err(TestCaseError::fail(other.to_string())),
-    }
-}
-
-fn run_long(mut stream: ExpertStream, steps: &[Step], may_fail: bool) -> Result<(), TestCaseError> {
-    let mut open = Vec::<Lease>::new();
-    for step in steps {
-        match step {
-            Step::Request { layer, experts, n_token } => {
-                let experts: Vec<usize> = experts.iter().copied().collect();
-                open.push(stream.lease(*layer, *n_token, &experts, |_| std::iter::once(0)));
-            }
-            Step::Next(idx) if !open.is_empty() => {
-                let idx = idx % open.len();
-                take_long(&mut stream, &mut open[idx], may_fail)?;
-            }
-            Step::Release(idx) if !open.is_empty() => {
-                let lease = open.swap_remove(idx % open.len());
-                stream.release(lease);
-            }
-            Step::Prefetch { layer, experts } => {
-                stream.prefetch(*layer, &experts.iter().copied().collect::<Vec<_>>());
-            }
-            Step::Limit(n_slot) => stream.limit().set(*n_slot),
-            Step::Next(_) | Step::Release(_) => {}
-        }
-    }
-    open.into_iter().for_each(|lease| stream.release(lease));
-    // Nothing leaked: all of a layer can be had.
-    let mut all = lease(&mut stream, CLEAN_LAYER, &[0, 1, 2, 3, 4, 5, 6, 7]);
-    let mut n_ready = 0;
-    while take_long(&mut stream, &mut all, false)? {
-        n_ready += all.ready().len();
-    }
-    prop_assert_eq!(n_ready, 8);
-    stream.release(all);
-    Ok(())
 }
 
 fn tuning() -> impl Strategy<Value = Tuning> {
@@ -307,6 +263,10 @@ proptest! {
         };
         let layers = long_layers(DIR.path(), has_faults.then_some(faults), seed);
         let options = StreamOptions { mode: CacheMode::Slots, n_slot: N_SLOT, tuning };
-        run_long(ExpertStream::new(layers, options).unwrap(), &steps, has_faults)?;
+        let is_readable = |(layer, _): Key| (layer == CLEAN_LAYER || !has_faults).then_some(true);
+        let truth = Truth { content: long_record, is_readable: &is_readable };
+        let mut stream = ExpertStream::new(layers, options).unwrap();
+        run_steps(&mut stream, &steps, &truth)?;
+        check_slots(&mut stream, &truth)?;
     }
 }
