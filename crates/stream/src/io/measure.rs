@@ -203,8 +203,8 @@ impl Rig {
 
     /// Bytes a second. At least one record is read, however short the time. `buffers` are kept for the next.
     fn measure(&mut self, buffers: &mut Vec<SlotBuffer>, duration: Duration) -> io::Result<f64> {
-        while buffers.len() < self.n_record {
-            buffers.append(&mut slot_buffers(1, self.record_bytes)?);
+        if let Some(n_more @ 1..) = self.n_record.checked_sub(buffers.len()) {
+            buffers.extend(slot_buffers(n_more, self.record_bytes)?);
         }
         let start = Instant::now();
         let (mut jobs, mut done) = (Vec::new(), Vec::new());

@@ -206,6 +206,8 @@ pub(super) struct Queue {
     is_lenient: bool,
     flights: Vec<Option<Flight>>,
     vacant: Vec<usize>,
+    /// The last flight that filled a slot.
+    flight_of_slot: Vec<usize>,
     threads: Waiting,
     ring: Waiting,
     /// Parts that the ring could not read.
@@ -232,6 +234,7 @@ impl Queue {
             is_lenient,
             flights: Vec::new(),
             vacant: Vec::new(),
+            flight_of_slot: Vec::new(),
             threads: Waiting::default(),
             ring: Waiting::default(),
             repairs: VecDeque::new(),
@@ -255,11 +258,14 @@ impl Queue {
             failure: None,
             cost: Cost::default(),
         };
+        let slot = flight.job.slot;
         let idx = self.vacant.pop().unwrap_or(self.flights.len());
         match self.flights.get_mut(idx) {
             Some(place) => *place = Some(flight),
             None => self.flights.push(Some(flight)),
         }
+        self.flight_of_slot.resize(self.flight_of_slot.len().max(slot + 1), 0);
+        self.flight_of_slot[slot] = idx;
         self.wait(idx);
     }
 
@@ -374,8 +380,9 @@ impl Queue {
     }
 
     fn find_spare(&self, slot: usize) -> Option<usize> {
-        let is_it = |flight: &Flight| flight.job.slot == slot && flight.job.urgency == Urgency::Spare;
-        self.flights.iter().position(|flight| flight.as_ref().is_some_and(is_it))
+        let idx = *self.flight_of_slot.get(slot)?;
+        let job = &self.flights.get(idx)?.as_ref()?.job;
+        (job.slot == slot && job.urgency == Urgency::Spare).then_some(idx)
     }
 
     fn lane(&mut self, idx: usize) -> Lane {
