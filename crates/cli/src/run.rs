@@ -64,7 +64,8 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
         load(&store, &flags.engine, Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0 })?;
     interrupt::install()?;
     let mut session = loaded.engine.session(loaded.plan.n_ctx);
-    let mut metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len());
+    let metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len());
+    let mut metered = metered.shown(flags.engine.verbose);
     let answer = answer(&mut metered, &text_model, &prompt, &options, &Answering::begin(), flags.json)?;
     answer.status(flags.engine.verbose, flags.answer.timing);
     if flags.json {

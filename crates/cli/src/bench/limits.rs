@@ -1,0 +1,234 @@
+//! What this machine can do, measured in the same run, and how fast that lets a model be.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use kernels::Cpu;
+use serde::Serialize;
+use store::{Blob, Role, Store};
+use stream::Tuning;
+
+use crate::bytes::Census;
+use crate::meter::Cost;
+
+/// Memory and arithmetic are steady: a part of the drive's time is enough.
+const COMPUTE_SHARE: u32 = 4;
+
+/// The expert files of a model and how the engine reads them.
+pub(crate) struct Drive {
+    files: Vec<PathBuf>,
+    record_bytes: usize,
+    tuning: Tuning,
+}
+
+/// Rates of a machine, in bytes or operations a second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Machine {
+    /// Before and after the runs; `None` if nothing is read from a drive.
+    pub(crate) ssd: Option<[f64; 2]>,
+    pub(crate) ram: f64,
+    pub(crate) flop: f64,
+}
+
+/// What a model needs whatever happens, in bytes and floating-point operations.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Needs {
+    /// Average over layers.
+    record_bytes: f64,
+    /// Dense weights of all layers, which each batch reads once.
+    dense_bytes: f64,
+    /// The head, which is read once where logits are wanted.
+    head_bytes: f64,
+    /// Of one token in all layers, attention over the context not counted.
+    token_flops: f64,
+    head_flops: f64,
+}
+
+/// What a phase needs at least.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Demand {
+    pub(crate) n_token: f64,
+    pub(crate) read_bytes: f64,
+    pub(crate) touched_bytes: f64,
+    pub(crate) flops: f64,
+}
+
+/// The part of a machine that a phase cannot be faster than.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "lowercase")]
+pub(crate) enum Limit {
+    Drive,
+    Memory,
+    Arithmetic,
+}
+
+/// The most that a machine allows, if everything overlaps perfectly.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) struct Bound {
+    pub(crate) tok_s: f64,
+    pub(crate) by: Limit,
+}
+
+impl Limit {
+    /// For people.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Limit::Drive => "drive",
+            Limit::Memory => "memory bandwidth",
+            Limit::Arithmetic => "arithmetic",
+        }
+    }
+}
+
+impl Drive {
+    /// `None` if the model is not on a drive.
+    pub(crate) fn of(store: &Store, needs: &Needs, tuning: Tuning) -> Option<Self> {
+        let files: Vec<PathBuf> = (0..store.config().n_layer())
+            .filter_map(|layer| match store.expert_blob(layer) {
+                Blob::File(path) => Some(path),
+                Blob::Memory { .. } => None,
+            })
+            .collect();
+        (!files.is_empty()).then_some(Self { files, record_bytes: needs.record_bytes as usize, tuning })
+    }
+
+    /// Takes the files out of the system's page cache; false where that cannot be asked for.
+    pub(crate) fn forget_pages(&self) -> std::io::Result<bool> {
+        self.files.iter().try_fold(true, |all, path| Ok(forget_pages(&std::fs::File::open(path)?)? && all))
+    }
+
+    /// Bytes a second of random reads, a record each.
+    pub(crate) fn measure(&self, time: Duration) -> std::io::Result<f64> {
+        let files: Vec<&Path> = self.files.iter().map(PathBuf::as_path).collect();
+        stream::measure_read_bandwidth(&files, self.record_bytes, self.tuning, time)
+    }
+}
+
+impl Machine {
+    /// Measures memory and arithmetic; what the drive does is known already. Takes 1 GiB of memory meanwhile.
+    pub(crate) fn measure(n_thread: usize, ssd: Option<[f64; 2]>, drive_time: Duration) -> Self {
+        let cpu = Cpu::new(n_thread);
+        let time = drive_time / COMPUTE_SHARE;
+        Self { ssd, ram: cpu.measure_ram_bandwidth(time), flop: cpu.measure_flop_rate(time) }
+    }
+
+    /// The mean of what was measured before and after.
+    pub(crate) fn ssd_mean(&self) -> Option<f64> {
+        self.ssd.map(|[before, after]| (before + after) / 2.0)
+    }
+
+    /// Tokens a second that `demand` allows; `None` if it demands nothing.
+    pub(crate) fn bound(&self, demand: &Demand) -> Option<Bound> {
+        let seconds = [
+            (Limit::Drive, self.ssd_mean().map_or(0.0, |ssd| demand.read_bytes / ssd)),
+            (Limit::Memory, demand.touched_bytes / self.ram),
+            (Limit::Arithmetic, demand.flops / self.flop),
+        ];
+        let (by, seconds) = seconds.into_iter().max_by(|a, b| a.1.total_cmp(&b.1))?;
+        let tok_s = demand.n_token / seconds;
+        (tok_s > 0.0 && tok_s.is_finite()).then_some(Bound { tok_s, by })
+    }
+}
+
+impl Needs {
+    pub(crate) fn of(store: &Store, n_expert_used: usize) -> Self {
+        let config = store.config();
+        let census = Census::of(store, n_expert_used);
+        let head = if config.tie_word_embeddings { Role::Embed } else { Role::LmHead };
+        let (mut dense, mut heads) = ((0.0, 0.0), (0.0, 0.0));
+        for tensor in &store.manifest().dense {
+            let sum = match tensor.role {
+                role if role == head => &mut heads,
+                // A lookup of some rows.
+                Role::Embed => continue,
+                _ => &mut dense,
+            };
+            sum.0 += tensor.format.matrix_bytes(tensor.rows, tensor.cols) as f64;
+            sum.1 += 2.0 * (tensor.rows * tensor.cols) as f64;
+        }
+        let n_record = (config.n_layer() * config.n_expert).max(1) as f64;
+        let active_experts = (config.n_layer() * n_expert_used) as f64;
+        let expert_flops = 2.0 * census.expert_params as f64 / n_record;
+        Self {
+            record_bytes: census.expert_bytes as f64 / n_record,
+            dense_bytes: dense.0,
+            head_bytes: heads.0,
+            token_flops: dense.1 + expert_flops * active_experts,
+            head_flops: heads.1,
+        }
+    }
+
+    /// Of what was done: `n_head` times logits. Only records that had to come from the drive count as read, not those
+    /// that were read for nothing or twice.
+    pub(crate) fn demand(&self, cost: &Cost, n_head: usize) -> Demand {
+        let (n_token, n_head) = (cost.counts.n_token as f64, n_head as f64);
+        let stream = &cost.counts.stream;
+        Demand {
+            n_token,
+            read_bytes: stream.n_miss as f64 * self.record_bytes,
+            touched_bytes: cost.timing.n_batch as f64 * self.dense_bytes
+                + (stream.n_hit + stream.n_miss) as f64 * self.record_bytes
+                + n_head * self.head_bytes,
+            flops: n_token * self.token_flops + n_head * self.head_flops,
+        }
+    }
+}
+
+#[cfg(target_os = "linux")]
+fn forget_pages(file: &std::fs::File) -> std::io::Result<bool> {
+    // Pages that are still to be written would stay.
+    file.sync_data()?;
+    rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed)?;
+    Ok(true)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn forget_pages(_file: &std::fs::File) -> std::io::Result<bool> {
+    Ok(false)
+}
+
+#[cfg(test)]
+mod tests {
+    use stream::StreamStats;
+
+    use super::*;
+    use crate::meter::Counts;
+
+    /// The fraction that is reported would be of something else.
+    #[test]
+    fn the_slowest_part_is_the_bound() {
+        let machine = Machine { ssd: Some([1.5e9, 2.5e9]), ram: 100e9, flop: 1e12 };
+        let demand =
+            |read_bytes, touched_bytes, flops| Demand { n_token: 4.0, read_bytes, touched_bytes, flops };
+        let cases = [
+            (demand(16e9, 40e9, 1e12), Some(Bound { tok_s: 0.5, by: Limit::Drive })),
+            (demand(0.0, 400e9, 1e12), Some(Bound { tok_s: 1.0, by: Limit::Memory })),
+            (demand(1e9, 40e9, 8e12), Some(Bound { tok_s: 0.5, by: Limit::Arithmetic })),
+            (demand(0.0, 0.0, 0.0), None),
+        ];
+        for (demand, expected) in cases {
+            assert_eq!(machine.bound(&demand), expected, "{demand:?}");
+        }
+        let without = Machine { ssd: None, ..machine };
+        assert_eq!(without.bound(&demand(16e9, 400e9, 0.0)), Some(Bound { tok_s: 1.0, by: Limit::Memory }));
+    }
+
+    /// Dense weights would count once a token in prefill too, or reads for nothing would excuse a slow run.
+    #[test]
+    fn a_batch_reads_dense_weights_once() {
+        let needs = Needs {
+            record_bytes: 10.0,
+            dense_bytes: 1000.0,
+            head_bytes: 100.0,
+            token_flops: 7.0,
+            head_flops: 3.0,
+        };
+        let stream = StreamStats { n_hit: 3, n_miss: 2, read_bytes: 999, ..Default::default() };
+        let counts = Counts { n_token: 64, stream, ..Default::default() };
+        let timing = model::Timing { n_batch: 2, ..Default::default() };
+        let demand = needs.demand(&Cost { counts, timing }, 1);
+        let expected =
+            Demand { n_token: 64.0, read_bytes: 20.0, touched_bytes: 2150.0, flops: 64.0 * 7.0 + 3.0 };
+        assert_eq!(demand, expected);
+    }
+}
