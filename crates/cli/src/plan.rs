@@ -191,7 +191,12 @@ impl Plan {
 
     /// For the engine.
     pub(crate) fn engine_options(&self) -> EngineOptions {
-        EngineOptions { stream: self.stream, n_batch: self.n_batch, n_expert_used: Some(self.n_expert_used) }
+        EngineOptions {
+            stream: self.stream,
+            n_batch: self.n_batch,
+            n_expert_used: Some(self.n_expert_used),
+            prefetch: model::Prefetch::Auto,
+        }
     }
 
     /// For people, one line a part.

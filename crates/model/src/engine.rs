@@ -5,13 +5,29 @@ use std::ops::ControlFlow;
 use kernels::{Backend, DELTA_CHUNK, Rope};
 use quant::Format;
 use store::{ModelConfig, Store};
-use stream::{ExpertStream, RecordFile, StreamError, StreamOptions, StreamStats};
+use stream::{
+    ExpertStream, Heat, LayerStats, ReadAt, RecordFile, RoutingTrace, SlotLimit, StreamError, StreamOptions,
+    StreamStats,
+};
 
 use crate::arch::{MoeScratch, Pass};
+use crate::routing::Routing;
 use crate::scratch::{N_LOGITS, Scratch};
 use crate::timing::Timing;
 use crate::weights::Weights;
 use crate::{ModelError, Session};
+
+/// Are experts read before their layer's router has chosen them? Output does not depend on it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Prefetch {
+    /// Where it was seen to pay.
+    #[default]
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
 
 /// How to load a model.
 #[derive(Clone, Copy, Debug)]
@@ -22,6 +38,8 @@ pub struct EngineOptions {
     pub n_batch: usize,
     /// Experts a token uses, if not the model's own number: an approximation.
     pub n_expert_used: Option<usize>,
+    /// Reads ahead.
+    pub prefetch: Prefetch,
 }
 
 /// Which logits a call wants.
@@ -46,6 +64,8 @@ pub struct Engine<B: Backend> {
     scratch: Scratch<B>,
     moe: MoeScratch,
     timing: Timing,
+    routing: Routing,
+    prefetch: Prefetch,
     trace: Option<Trace<B>>,
 }
 
@@ -63,7 +83,25 @@ impl<B: Backend> Engine<B> {
         options: EngineOptions,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, ModelError> {
-        let files = record_files(store, options.stream)?;
+        Self::load_with(store, backend, options, &|source| source, progress)
+    }
+
+    /// As [`Self::load`], with everything that experts are read from wrapped: for simulated drives.
+    ///
+    /// # Errors
+    /// As [`Self::load`].
+    pub fn load_with(
+        store: &Store,
+        backend: B,
+        options: EngineOptions,
+        wrap: &dyn Fn(Box<dyn ReadAt>) -> Box<dyn ReadAt>,
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<Self, ModelError> {
+        let mut files = record_files(store, options.stream)?;
+        for file in &mut files {
+            let source = std::mem::replace(&mut file.source, Box::new(Nothing));
+            file.source = wrap(source);
+        }
         Self::load_from(store, backend, options, files, progress)
     }
 
@@ -91,6 +129,8 @@ impl<B: Backend> Engine<B> {
             formats: store.manifest().experts.iter().map(|e| e.formats).collect(),
             fingerprint: store.fingerprint(),
             moe: MoeScratch::default(),
+            routing: Routing::Own,
+            prefetch: options.prefetch,
             trace: None,
             backend,
             config,
@@ -163,6 +203,60 @@ impl<B: Backend> Engine<B> {
         self.stream.stats()
     }
 
+    /// The same by layer, without reads.
+    pub fn layer_stats(&self) -> &[LayerStats] {
+        self.stream.layer_stats()
+    }
+
+    /// How many expert slots may hold memory.
+    pub fn slot_limit(&self) -> SlotLimit {
+        self.stream.limit()
+    }
+
+    /// How much each expert was used lately.
+    pub fn heat(&self) -> Heat {
+        self.stream.heat()
+    }
+
+    /// Starts reading what was hot in an earlier run, in the background.
+    ///
+    /// # Errors
+    /// The heats are of another model.
+    pub fn warm(&mut self, heat: &Heat) -> Result<(), ModelError> {
+        Ok(self.stream.warm(heat)?)
+    }
+
+    /// Takes note of all experts that tokens use from now on.
+    pub fn record_routing(&mut self) {
+        let (n_layer, n_expert_used) = (self.config.n_layer(), self.n_expert_used);
+        self.routing = Routing::Record(RoutingTrace { n_layer, n_expert_used, experts: Vec::new() });
+    }
+
+    /// Ends recording or replaying; what was recorded since the start of either, or replayed.
+    pub fn take_routing(&mut self) -> Option<RoutingTrace> {
+        match std::mem::take(&mut self.routing) {
+            Routing::Own => None,
+            Routing::Record(trace) | Routing::Replay { trace, .. } => Some(trace),
+        }
+    }
+
+    /// Tokens use the experts of `trace` from now on, the first one those of its token 0: its timing is that of another
+    /// text, its output means nothing.
+    ///
+    /// # Errors
+    /// The trace is of other layers or experts.
+    pub fn replay_routing(&mut self, trace: RoutingTrace) -> Result<(), ModelError> {
+        let expert_max = trace.experts.iter().copied().max().unwrap_or(0);
+        let shape = (trace.n_layer, trace.n_expert_used);
+        if shape != (self.config.n_layer(), self.n_expert_used) || self.config.n_expert <= expert_max as usize
+        {
+            let (n_layer, n_expert_used) = shape;
+            return Err(ModelError::TraceShape { n_layer, n_expert_used, expert_max });
+        }
+        self.routing = Routing::Replay { trace, at: 0 };
+        Ok(())
+    }
+
     /// Takes the times collected since the last call.
     pub fn take_timing(&mut self) -> Timing {
         std::mem::replace(&mut self.timing, Timing::new(self.config.n_layer()))
@@ -204,6 +298,11 @@ impl<B: Backend> Engine<B> {
         logits: &mut Logits<'_>,
     ) -> Result<(), ModelError> {
         let (pos, n_token, n_vocab) = (session.pos(), ids.len(), self.config.n_vocab);
+        self.routing.start(n_token)?;
+        let n_wanted = match logits {
+            Logits::Last if !self.routing.wants_all() => usize::from(is_last),
+            _ => n_token,
+        };
         let mut trace = self.trace.take();
         let mut pass = Pass {
             backend: &self.backend,
@@ -216,8 +315,12 @@ impl<B: Backend> Engine<B> {
             scratch: &mut self.scratch,
             moe: &mut self.moe,
             timing: &mut self.timing,
+            routing: &mut self.routing,
+            prefetch: self.prefetch,
             pos,
             n_token,
+            first_row: 0,
+            n_wanted,
         };
         let backend = pass.backend;
         let ran = pass.run(ids, session, &mut |layer, x| {
@@ -227,15 +330,17 @@ impl<B: Backend> Engine<B> {
         });
         self.trace = trace;
         ran?;
+        pass.routing.finish(n_token);
         session.ids.extend_from_slice(ids);
+        let n_row = pass.n_token;
         let first = match logits {
             Logits::All(_) => 0,
-            Logits::Last if is_last => n_token - 1,
+            Logits::Last if is_last => n_row - 1,
             Logits::Last => return Ok(()),
         };
         pass.norm(&pass.weights.final_norm);
-        for start in (first..n_token).step_by(N_LOGITS) {
-            let n = N_LOGITS.min(n_token - start);
+        for start in (first..n_row).step_by(N_LOGITS) {
+            let n = N_LOGITS.min(n_row - start);
             pass.head(start, n);
             for row in 0..n {
                 backend.read(&pass.scratch.logits, row * n_vocab, &mut session.logits);
@@ -245,6 +350,19 @@ impl<B: Backend> Engine<B> {
             }
         }
         Ok(())
+    }
+}
+
+/// Stands where a source was taken out.
+struct Nothing;
+
+impl ReadAt for Nothing {
+    fn read_at(&self, _offset: u64, _buf: &mut [u8]) -> std::io::Result<usize> {
+        Ok(0)
+    }
+
+    fn name(&self) -> String {
+        "nothing".into()
     }
 }
 

@@ -54,6 +54,24 @@ pub enum ModelError {
         /// Experts a layer.
         n_expert: usize,
     },
+    /// A routing trace that is replayed has no more tokens.
+    #[error("the routing trace ends after {n_token} tokens")]
+    TraceEnd {
+        /// Tokens of the trace.
+        n_token: usize,
+    },
+    /// A routing trace of another model.
+    #[error(
+        "the routing trace has {n_layer} layers with {n_expert_used} experts a token, up to number {expert_max}: not this model"
+    )]
+    TraceShape {
+        /// Layers of the trace.
+        n_layer: usize,
+        /// Its experts a token.
+        n_expert_used: usize,
+        /// Its highest expert.
+        expert_max: u32,
+    },
     /// A snapshot or saved session of another history, model or shape.
     #[error("this saved state does not belong here: {why}")]
     Snapshot {

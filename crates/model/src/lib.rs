@@ -20,7 +20,7 @@ mod weights;
 #[cfg(test)]
 mod tests;
 
-pub use engine::{Engine, EngineOptions, Logits};
+pub use engine::{Engine, EngineOptions, Logits, Prefetch};
 pub use error::ModelError;
 pub use footprint::Footprint;
 pub use session::Session;

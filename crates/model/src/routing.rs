@@ -1,5 +1,9 @@
 //! Which experts each token uses, and which tokens each expert gets.
 
+use stream::RoutingTrace;
+
+use crate::ModelError;
+
 /// The router's choice for a batch.
 #[derive(Debug, Default)]
 pub(crate) struct Routes {
@@ -16,23 +20,28 @@ pub(crate) struct NonFinite;
 impl Routes {
     /// The `k` largest of each row of `logits [n_token, n_expert]`, ties to the lowest index; weights are a softmax
     /// over all experts, renormalised over the selected when `renormalise` (spec 2.6 steps 1 and 2).
+    /// `forced` are the experts to take instead of the largest, `[n_token · k]` (a replay).
     pub(crate) fn choose(
         &mut self,
         logits: &[f32],
         n_expert: usize,
         k: usize,
         renormalise: bool,
+        forced: Option<Forced<'_>>,
     ) -> Result<(), NonFinite> {
         self.experts.clear();
         self.weights.clear();
-        for row in logits.chunks_exact(n_expert) {
+        for (token, row) in logits.chunks_exact(n_expert).enumerate() {
             if row.iter().any(|l| !l.is_finite()) {
                 return Err(NonFinite);
             }
             let start = self.experts.len();
-            top_k(row, k, &mut self.experts);
+            match forced {
+                Some(forced) => self.experts.extend_from_slice(forced.of(token)),
+                None => top_k(row, k, &mut self.experts),
+            }
             let chosen = &self.experts[start..];
-            let max = row[chosen[0] as usize];
+            let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
             let exp = |l: f32| (l - max).exp();
             let sum: f32 = if renormalise {
                 chosen.iter().map(|&e| exp(row[e as usize])).sum()
@@ -103,9 +112,97 @@ impl Grouped {
         }
     }
 
+    /// Writes the experts that are chosen at all to `out`, those chosen most often first.
+    pub(crate) fn likeliest(&mut self, chosen: &[u32], k: usize, n_expert: usize, out: &mut Vec<usize>) {
+        self.group(chosen, k, n_expert);
+        out.clear();
+        out.extend(0..self.experts.len());
+        out.sort_unstable_by_key(|&i| (std::cmp::Reverse(self.rows_of(i).len()), i));
+        out.iter_mut().for_each(|i| *i = self.experts[*i]);
+    }
+
     /// Rows of `experts[i]`.
     pub(crate) fn rows_of(&self, i: usize) -> &[(u32, u32)] {
         &self.rows[self.starts[i]..self.starts[i + 1]]
+    }
+}
+
+/// Where a batch's experts come from, and who is told.
+#[derive(Debug, Default)]
+pub(crate) enum Routing {
+    /// The router.
+    #[default]
+    Own,
+    /// The router, and a trace gets a copy.
+    Record(RoutingTrace),
+    /// A trace; the batch starts at its token `at`.
+    Replay { trace: RoutingTrace, at: usize },
+}
+
+/// The experts of a batch in one layer, from a trace.
+#[derive(Clone, Copy)]
+pub(crate) struct Forced<'a> {
+    trace: &'a RoutingTrace,
+    first: usize,
+    layer: usize,
+}
+
+impl Forced<'_> {
+    fn of(&self, token: usize) -> &[u32] {
+        self.trace.at(self.first + token, self.layer)
+    }
+}
+
+impl Routing {
+    /// A batch of `n_token` is about to run.
+    ///
+    /// # Errors
+    /// The trace has fewer tokens left.
+    pub(crate) fn start(&mut self, n_token: usize) -> Result<(), ModelError> {
+        match self {
+            Self::Own => {}
+            Self::Record(trace) => {
+                let n = trace.experts.len() + n_token * trace.n_layer * trace.n_expert_used;
+                trace.experts.resize(n, 0);
+            }
+            Self::Replay { trace, at } if trace.n_token() < *at + n_token => {
+                return Err(ModelError::TraceEnd { n_token: trace.n_token() });
+            }
+            Self::Replay { .. } => {}
+        }
+        Ok(())
+    }
+
+    /// It has run.
+    pub(crate) fn finish(&mut self, n_token: usize) {
+        if let Self::Replay { at, .. } = self {
+            *at += n_token;
+        }
+    }
+
+    /// The experts to take, for the batch's tokens from `first_row` on.
+    pub(crate) fn forced(&self, layer: usize, first_row: usize) -> Option<Forced<'_>> {
+        match self {
+            Self::Replay { trace, at } => Some(Forced { trace, first: at + first_row, layer }),
+            _ => None,
+        }
+    }
+
+    /// Does every token's choice in every layer matter?
+    pub(crate) fn wants_all(&self) -> bool {
+        matches!(self, Self::Record(_))
+    }
+
+    /// Takes note of what the tokens of the batch chose, `[n_token · k]`.
+    pub(crate) fn record(&mut self, layer: usize, k: usize, chosen: &[u32]) {
+        if let Self::Record(trace) = self {
+            let n_batch = chosen.len() / k;
+            let first = trace.n_token() - n_batch;
+            let n_layer = trace.n_layer;
+            for (token, experts) in chosen.chunks_exact(k).enumerate() {
+                trace.experts[((first + token) * n_layer + layer) * k..][..k].copy_from_slice(experts);
+            }
+        }
     }
 }
 
@@ -134,10 +231,10 @@ mod tests {
         // Would break: the scale of the experts' sum (spec 2.6 step 2).
         let logits = [0.0, (2.0f32).ln(), f32::MIN, (4.0f32).ln()];
         let mut routes = Routes::default();
-        routes.choose(&logits, 4, 2, true).unwrap();
+        routes.choose(&logits, 4, 2, true, None).unwrap();
         assert_eq!(routes.experts, [3, 1]);
         assert!((routes.weights[0] - 2.0 / 3.0).abs() < 1e-6 && (routes.weights[1] - 1.0 / 3.0).abs() < 1e-6);
-        routes.choose(&logits, 4, 2, false).unwrap();
+        routes.choose(&logits, 4, 2, false, None).unwrap();
         assert!((routes.weights[0] - 4.0 / 7.0).abs() < 1e-6 && (routes.weights[1] - 2.0 / 7.0).abs() < 1e-6);
     }
 
@@ -145,7 +242,7 @@ mod tests {
     fn a_router_that_overflowed_is_an_error() {
         // Would break: endless token 0 after an overflow instead of a message.
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert_eq!(Routes::default().choose(&[0.0, bad], 2, 1, true), Err(NonFinite));
+            assert_eq!(Routes::default().choose(&[0.0, bad], 2, 1, true, None), Err(NonFinite));
         }
     }
 

@@ -60,6 +60,14 @@ pub enum StreamError {
         /// Why not.
         source: io::Error,
     },
+    /// Heats of another model.
+    #[error("heats of {n_heat} records do not fit a model of {n_record}")]
+    OtherHeat {
+        /// Records of the model.
+        n_record: usize,
+        /// Heats there are.
+        n_heat: usize,
+    },
     /// The budget holds fewer slots than one step needs.
     #[error("{n_slot} expert slots are too few: at least {n_min} are needed")]
     TooFewSlots {
@@ -93,6 +101,7 @@ impl StreamError {
             Self::Open { file, source } => Self::Open { file: file.clone(), source: again(source) },
             Self::Allocate { bytes, source } => Self::Allocate { bytes: *bytes, source: again(source) },
             Self::Thread { source } => Self::Thread { source: again(source) },
+            Self::OtherHeat { n_record, n_heat } => Self::OtherHeat { n_record: *n_record, n_heat: *n_heat },
             Self::TooFewSlots { n_slot, n_min } => Self::TooFewSlots { n_slot: *n_slot, n_min: *n_min },
         }
     }

@@ -1,19 +1,26 @@
 //! Expert slots and the reads that fill them: which records stay in memory, how the missing ones get there.
 //!
 //! Knows layers and experts as numbers and records as bytes: nothing of formats or of what a layer computes.
-#![forbid(unsafe_code)]
+#![deny(unsafe_code)]
 
+mod adapt;
 mod error;
+mod heat;
+#[allow(unsafe_code, reason = "memory that is read into from other threads and by the system")]
 mod io;
+mod lookahead;
 mod memory;
 mod options;
 mod policy;
 mod slots;
+mod stream;
 mod trace;
 
 pub use error::StreamError;
+pub use heat::Heat;
 pub use io::{Backing, ReadAt, Reader, measure_read_bandwidth};
 pub use memory::{available_bytes, peak_rss_bytes, rss_bytes, total_bytes};
 pub use options::{CacheMode, Method, StreamOptions, Tuning};
-pub use slots::{ExpertStream, Lease, RecordFile, StreamStats};
+pub use slots::SlotLimit;
+pub use stream::{ExpertStream, LayerStats, Lease, RecordFile, StreamStats};
 pub use trace::RoutingTrace;

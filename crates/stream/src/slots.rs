@@ -1,356 +1,284 @@
-//! The slot cache: a fixed number of record-sized, page-aligned buffers over all layers.
+//! The slots: a fixed number of record-sized, page-aligned buffers over all layers, and what is in them.
 //!
-//! Owns every slot and who uses it. A slot's buffer is owned here, or by a reading thread while it is being filled, so
-//! nobody can look at half a record. All bookkeeping happens on the thread that calls; readers only fill buffers.
+//! A slot is parked (its memory is with the system), free (memory, no record), being filled (its buffer is with a
+//! reader, so nobody can look at half a record), or full; a full slot that nobody uses is listed with the policy. Knows
+//! nothing of who wants a record or why.
 
+use std::io;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
-use quant::Buffer;
-
-use crate::io::{Done, Job, Outcome, Pool, Urgency};
+use crate::adapt::Adaptive;
+use crate::io::{SlotBuffer, slot_buffers};
 use crate::policy::Policy;
-use crate::{Backing, CacheMode, ReadAt, StreamError, StreamOptions};
-
-/// One layer's records.
-pub struct RecordFile {
-    /// Where they are.
-    pub source: Box<dyn ReadAt>,
-    /// From one record to the next; expert `e` starts at `e · stride_bytes`.
-    pub stride_bytes: usize,
-    /// xxh3-64 of each record, all `stride_bytes` of it.
-    pub xxh3: Vec<u64>,
-}
-
-/// Counters since the start.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub struct StreamStats {
-    /// Requests that found their record in a slot, or on its way into one.
-    pub n_hit: u64,
-    /// Requests that had to read.
-    pub n_miss: u64,
-    /// Bytes read, failed attempts included.
-    pub read_bytes: u64,
-    /// Reads tried again.
-    pub n_retry: u64,
-    /// Time in which the engine waited for reads.
-    pub wait: Duration,
-    /// Time that the readers spent reading and checking, added up over all readers.
-    pub read: Duration,
-}
-
-/// Experts of one layer that are being used: pinned until [`ExpertStream::release`].
-#[derive(Debug)]
-#[must_use = "its slots stay pinned until it is released"]
-pub struct Lease {
-    /// The layer.
-    pub layer: usize,
-    /// Experts, as requested.
-    pub experts: Vec<usize>,
-    pub(crate) slots: Vec<usize>,
-}
+use crate::{CacheMode, StreamError};
 
 /// In the table: not in memory, and not on its way.
 const ABSENT: u32 = u32::MAX;
 
-/// What is in a slot. The buffer of a slot that is being filled is with a reader.
-enum Content {
-    Empty(Buffer),
+/// With fewer slots nothing could be read while something else is in use.
+pub(crate) const N_SLOT_MIN: usize = 2;
+
+/// How many slots may hold memory, shared with whoever watches the machine's memory. Takes effect when the next experts
+/// are requested.
+#[derive(Clone, Debug)]
+pub struct SlotLimit(Arc<AtomicUsize>);
+
+impl SlotLimit {
+    /// Slots that may hold memory.
+    pub fn get(&self) -> usize {
+        self.0.load(Ordering::Relaxed)
+    }
+
+    /// Evicts the coldest records if there are more. Never more slots than planned, nor fewer than are in use.
+    pub fn set(&self, n_slot: usize) {
+        self.0.store(n_slot, Ordering::Relaxed);
+    }
+}
+
+/// A record's place: which layer, and its number over all layers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) layer: usize,
+    pub(crate) record: usize,
+}
+
+/// What is in a slot.
+pub(crate) enum Content {
+    Empty(SlotBuffer),
+    /// The buffer is with a reader.
     Reading,
-    Ready(Buffer),
-    Failed(Buffer, StreamError),
+    Ready(SlotBuffer),
+    Failed(SlotBuffer, StreamError),
 }
 
-struct Slot {
-    content: Content,
-    /// Open leases that use it.
+/// Why a record is read that nobody asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Spare {
+    /// The next step of its layer may use it.
+    Guess,
+    /// It was hot in an earlier run.
+    Warm,
+}
+
+pub(crate) struct Slot {
+    pub(crate) content: Content,
+    /// The record that it holds, or is to hold.
+    pub(crate) key: Key,
+    /// Why it was filled, if nobody has asked for it yet.
+    pub(crate) spare: Option<Spare>,
+    /// How often it is in use.
     n_pin: u32,
-    /// Place in the table of the record that it holds.
-    record: usize,
 }
 
-/// All experts of a model.
-///
-/// A slot is empty (on the free list), pinned by leases, being filled, or full and unpinned (known to the policy).
-pub struct ExpertStream {
+/// All slots.
+pub(crate) struct Slots {
     mode: CacheMode,
-    n_slot: usize,
-    slot_bytes: usize,
-    layers: Arc<Vec<RecordFile>>,
-    /// Record number of each layer's expert 0.
-    first: Vec<usize>, // [n_layer]
-    /// Slot of each record.
-    table: Vec<u32>, // [n_layer · n_expert]
+    limit: SlotLimit,
     slots: Vec<Slot>,
+    /// Slot of each record.
+    table: Vec<u32>, // [n_record]
     free: Vec<usize>,
+    parked: Vec<usize>,
     policy: Policy,
-    pool: Pool,
-    n_pinned: usize,
-    /// Scratch, kept for its capacity.
-    jobs: Vec<Job>,
-    done: Vec<Done>,
-    stats: StreamStats,
+    pub(crate) heat: Adaptive,
 }
 
-impl ExpertStream {
-    /// Starts the readers. Slots take memory when they are first needed.
-    ///
-    /// # Errors
-    /// Fewer than 2 slots, or no threads.
-    pub fn new(layers: Vec<RecordFile>, options: StreamOptions) -> Result<Self, StreamError> {
-        if options.n_slot < 2 {
-            return Err(StreamError::TooFewSlots { n_slot: options.n_slot, n_min: 2 });
-        }
-        let mut n_record = 0;
-        let first = layers.iter().map(|layer| {
-            n_record += layer.xxh3.len();
-            n_record - layer.xxh3.len()
-        });
-        let first = first.collect();
-        let layers = Arc::new(layers);
+impl Slots {
+    /// Room for `n_slot` records of `slot_bytes` at most, of layers with so many records each. Slots take memory when they
+    /// are first filled.
+    pub(crate) fn new(
+        mode: CacheMode,
+        (n_slot, slot_bytes): (usize, usize),
+        n_expert: &[usize],
+    ) -> io::Result<Self> {
+        let slot = |buffer| Slot {
+            content: Content::Empty(buffer),
+            key: Key { layer: 0, record: 0 },
+            spare: None,
+            n_pin: 0,
+        };
+        let n_expert_max = n_expert.iter().copied().max().unwrap_or(0);
         Ok(Self {
-            mode: options.mode,
-            n_slot: options.n_slot.min(ABSENT as usize),
-            slot_bytes: layers.iter().map(|layer| layer.stride_bytes).max().unwrap_or(0),
-            first,
-            table: vec![ABSENT; n_record],
-            slots: Vec::new(),
-            free: Vec::new(),
-            policy: Policy::new(),
-            pool: Pool::new(Arc::clone(&layers), options.tuning)?,
-            layers,
-            n_pinned: 0,
-            jobs: Vec::new(),
-            done: Vec::new(),
-            stats: StreamStats::default(),
+            mode,
+            limit: SlotLimit(Arc::new(AtomicUsize::new(n_slot))),
+            slots: slot_buffers(n_slot, slot_bytes)?.into_iter().map(slot).collect(),
+            table: vec![ABSENT; n_expert.iter().sum()],
+            free: Vec::with_capacity(n_slot),
+            parked: (0..n_slot).rev().collect(),
+            policy: Policy::new(n_expert.len(), n_expert_max, n_slot),
+            heat: Adaptive::new(n_expert, n_slot),
         })
     }
 
-    /// How files should be opened for a cache mode.
-    pub fn backing(mode: CacheMode) -> Backing {
-        match mode {
-            CacheMode::Slots | CacheMode::Assumed => Backing::Direct,
-            CacheMode::Page => Backing::Buffered,
-        }
+    /// Most slots there can be.
+    pub(crate) fn n_slot(&self) -> usize {
+        self.slots.len()
     }
 
-    /// Are all layers read past the page cache?
-    pub fn is_direct(&self) -> bool {
-        self.layers.iter().all(|layer| layer.source.is_direct())
+    /// Records of all layers.
+    pub(crate) fn n_record(&self) -> usize {
+        self.table.len()
     }
 
-    /// Slots in all.
-    pub fn n_slot(&self) -> usize {
-        self.n_slot
+    /// Slots that hold memory.
+    pub(crate) fn n_live(&self) -> usize {
+        self.slots.len() - self.parked.len()
     }
 
-    /// Pins the experts that are in memory and starts reading all others at once. Returns without waiting, but for
-    /// one case: slots are still being filled for leases that were released before their records arrived.
-    /// `experts` are distinct. Several leases may be open, as long as their experts fit the slots together.
-    ///
-    /// # Errors
-    /// [`StreamError::TooFewSlots`] if all open leases together pin more than there are slots; no memory for a slot.
-    /// Nothing is pinned then.
-    ///
-    /// # Panics
-    /// There is no such layer or expert, or one that must be read is requested twice.
-    pub fn request(&mut self, layer: usize, experts: &[usize]) -> Result<Lease, StreamError> {
-        let n_expert = self.layers[layer].xxh3.len();
-        assert!(
-            experts.iter().all(|&e| e < n_expert),
-            "layer {layer} has {n_expert} experts, not all of {experts:?}"
-        );
-        self.take_done();
-        let first = self.first[layer];
-        self.make_room(first, experts)?;
-        // Hits first, so that no miss takes their slots.
-        let mut slots: Vec<usize> =
-            experts.iter().map(|&expert| self.table[first + expert] as usize).collect();
-        for &slot in slots.iter().filter(|&&slot| slot != ABSENT as usize) {
-            self.pin(slot);
-            self.stats.n_hit += 1;
-        }
-        for (slot, &expert) in slots.iter_mut().zip(experts).filter(|(slot, _)| **slot == ABSENT as usize) {
-            *slot = self.start_read(layer, expert);
-            self.stats.n_miss += 1;
-        }
-        self.pool.submit(&mut self.jobs);
-        Ok(Lease { layer, experts: experts.to_vec(), slots })
+    /// Slots that may hold memory now.
+    fn n_limit(&self) -> usize {
+        self.limit.get().max(N_SLOT_MIN)
     }
 
-    /// Is this expert of the lease in memory, so that [`Self::record`] may be called?
-    pub fn is_ready(&mut self, lease: &Lease, idx: usize) -> bool {
-        self.take_done();
-        matches!(self.slots[lease.slots[idx]].content, Content::Ready(_))
+    pub(crate) fn limit(&self) -> &SlotLimit {
+        &self.limit
     }
 
-    /// Waits until all experts of the lease are in memory. This is the one place where the engine waits for I/O.
-    ///
-    /// # Errors
-    /// A record could not be read or does not match its checksum. The lease must still be released; its other records
-    /// are there and right.
-    pub fn wait(&mut self, lease: &Lease) -> Result<(), StreamError> {
-        self.take_done();
-        while lease.slots.iter().any(|&slot| matches!(self.slots[slot].content, Content::Reading)) {
-            self.wait_done();
-        }
-        let failure = lease.slots.iter().find_map(|&slot| match &self.slots[slot].content {
-            Content::Failed(_, error) => Some(error.duplicate()),
-            _ => None,
-        });
-        failure.map_or(Ok(()), Err)
+    pub(crate) fn get(&self, slot: usize) -> &Slot {
+        &self.slots[slot]
     }
 
-    /// The bytes of the lease's expert number `idx` (its place in `experts`): `stride_bytes` of its layer.
-    ///
-    /// # Panics
-    /// The record has not arrived: [`Self::wait`] or [`Self::is_ready`] comes first.
-    pub fn record(&self, lease: &Lease, idx: usize) -> &[u8] {
-        match &self.slots[lease.slots[idx]].content {
-            Content::Ready(buffer) => &buffer[..self.layers[lease.layer].stride_bytes],
-            _ => panic!("layer {} expert {} is not in memory", lease.layer, lease.experts[idx]),
-        }
+    pub(crate) fn is_ready(&self, slot: usize) -> bool {
+        matches!(self.slots[slot].content, Content::Ready(_))
     }
 
-    /// Unpins a lease. Reads that are still under way go on; their records may be hits later.
-    pub fn release(&mut self, lease: Lease) {
-        for slot in lease.slots {
-            self.slots[slot].n_pin -= 1;
-            if self.slots[slot].n_pin == 0 {
-                self.n_pinned -= 1;
-                self.settle(slot);
-            }
-        }
+    /// Where a record is, or is on its way to.
+    pub(crate) fn find(&self, key: Key) -> Option<usize> {
+        Some(self.table[key.record]).filter(|&slot| slot != ABSENT).map(|slot| slot as usize)
     }
 
-    /// Counters.
-    pub fn stats(&self) -> StreamStats {
-        self.stats
-    }
-
-    /// Checks that the experts fit beside what is pinned, and makes the slots that they need and nobody made before.
-    fn make_room(&mut self, first: usize, experts: &[usize]) -> Result<(), StreamError> {
-        let slots = || experts.iter().map(|&expert| self.table[first + expert]);
-        let n_miss = slots().filter(|&slot| slot == ABSENT).count();
-        let n_unpinned =
-            slots().filter(|&slot| slot != ABSENT && self.slots[slot as usize].n_pin == 0).count();
-        let n_min = self.n_pinned + n_miss + n_unpinned;
-        if n_min > self.n_slot {
-            return Err(StreamError::TooFewSlots { n_slot: self.n_slot, n_min });
-        }
-        while self.free.len() < n_miss && self.slots.len() < self.n_slot {
-            let buffer = Buffer::zeroed(self.slot_bytes)
-                .map_err(|source| StreamError::Allocate { bytes: self.slot_bytes, source })?;
-            self.free.push(self.slots.len());
-            self.slots.push(Slot { content: Content::Empty(buffer), n_pin: 0, record: 0 });
-        }
-        Ok(())
-    }
-
-    fn pin(&mut self, slot_idx: usize) {
+    /// The slot's record is in use once more.
+    pub(crate) fn pin(&mut self, slot_idx: usize) {
         let slot = &mut self.slots[slot_idx];
         slot.n_pin += 1;
-        if slot.n_pin == 1 {
-            self.n_pinned += 1;
-            if matches!(slot.content, Content::Ready(_)) {
-                self.policy.remove(slot_idx);
+        slot.spare = None;
+        if slot.n_pin == 1 && matches!(slot.content, Content::Ready(_)) {
+            self.policy.remove(slot.key.layer, slot_idx);
+        }
+    }
+
+    /// Lists all slots that nobody uses in the order of the present heats.
+    pub(crate) fn reorder(&mut self) {
+        for (slot_idx, slot) in self.slots.iter().enumerate() {
+            if slot.n_pin == 0 && matches!(slot.content, Content::Ready(_)) {
+                self.policy.remove(slot.key.layer, slot_idx);
+                self.policy.insert(slot.key.layer, slot_idx, self.heat.heat().score(slot.key.record));
             }
         }
     }
 
-    /// Gives the record a pinned slot and puts its read on the list of jobs.
-    fn start_read(&mut self, layer: usize, expert: usize) -> usize {
-        let record = self.first[layer] + expert;
-        assert!(self.table[record] == ABSENT, "layer {layer} expert {expert} is requested twice in one call");
-        let slot_idx = self.vacate_slot();
+    /// A guess was wrong.
+    pub(crate) fn forget_guess(&mut self, slot: usize) {
+        self.slots[slot].spare = None;
+    }
+
+    /// Undoes one [`Self::pin`] or [`Self::fill`].
+    pub(crate) fn unpin(&mut self, slot_idx: usize) {
+        let slot = &mut self.slots[slot_idx];
+        slot.n_pin -= 1;
+        if slot.n_pin == 0 {
+            self.settle(slot_idx);
+        }
+    }
+
+    /// A slot to fill, and its buffer; in use unless it is spare. A free one, or a parked one within the limit, or that of the coldest record, if
+    /// that one is colder (log2 of its heat) than `heat_max`. `None`: there is no such slot now.
+    pub(crate) fn fill(
+        &mut self,
+        key: Key,
+        spare: Option<Spare>,
+        heat_max: f64,
+    ) -> Option<(usize, SlotBuffer)> {
+        assert!(self.find(key).is_none(), "layer {} record {} is filled twice", key.layer, key.record);
+        let slot_idx = self.vacate(heat_max)?;
+        self.table[key.record] = slot_idx as u32;
         let slot = &mut self.slots[slot_idx];
         let buffer = match std::mem::replace(&mut slot.content, Content::Reading) {
-            Content::Empty(buffer) | Content::Ready(buffer) | Content::Failed(buffer, _) => buffer,
-            Content::Reading => unreachable!("a slot that is being filled is neither free nor evictable"),
+            Content::Empty(buffer) | Content::Ready(buffer) => buffer,
+            _ => unreachable!("a slot that is vacant is empty, or holds a record that nobody uses"),
         };
-        slot.n_pin = 1;
-        slot.record = record;
-        self.n_pinned += 1;
-        self.table[record] = slot_idx as u32;
-        self.jobs.push(Job { urgency: Urgency::Demand, slot: slot_idx, layer, expert, buffer });
-        slot_idx
+        (slot.key, slot.spare, slot.n_pin) = (key, spare, u32::from(spare.is_none()));
+        Some((slot_idx, buffer))
     }
 
-    /// A slot that nobody uses and whose record, if it had one, is forgotten. [`Self::make_room`] came first, so if
-    /// there is none now, a read that nobody waits for will give one back.
-    fn vacate_slot(&mut self) -> usize {
-        loop {
-            if let Some(slot) = self.free.pop() {
-                return slot;
-            }
-            if let Some(slot) = self.policy.evict() {
-                self.table[self.slots[slot].record] = ABSENT;
-                return slot;
-            }
-            self.wait_done();
+    /// The read of a slot is over. A record that failed, or was given up, is read again for whoever asks next.
+    pub(crate) fn filled(&mut self, slot_idx: usize, content: Content) {
+        let slot = &mut self.slots[slot_idx];
+        assert!(matches!(slot.content, Content::Reading), "slot {slot_idx} is not being filled");
+        if !matches!(content, Content::Ready(_)) {
+            self.table[slot.key.record] = ABSENT;
+        }
+        slot.content = content;
+        if slot.n_pin == 0 {
+            self.settle(slot_idx);
         }
     }
 
-    /// Decides what becomes of a slot that no lease pins any more.
+    /// Where nothing is read ([`CacheMode::Assumed`]): a full slot that passes for the record, once all slots are live.
+    pub(crate) fn stand_in(&self, key: Key) -> Option<usize> {
+        if self.mode != CacheMode::Assumed || self.n_live() < self.n_limit() {
+            return None;
+        }
+        let n_slot = self.slots.len();
+        (0..n_slot).map(|i| (key.record + i) % n_slot).find(|&slot| self.is_ready(slot))
+    }
+
+    /// Evicts the coldest records until the limit is kept, and gives their memory back. What is in use stays.
+    pub(crate) fn keep_limit(&mut self) {
+        while self.n_limit() < self.n_live() {
+            let Some(slot_idx) = self.free.pop().or_else(|| self.evict(f64::INFINITY)) else { return };
+            let slot = &mut self.slots[slot_idx];
+            let mut buffer = match std::mem::replace(&mut slot.content, Content::Reading) {
+                Content::Empty(buffer) | Content::Ready(buffer) => buffer,
+                _ => unreachable!("a slot that is vacant is empty, or holds a record that nobody uses"),
+            };
+            buffer.discard();
+            slot.content = Content::Empty(buffer);
+            self.parked.push(slot_idx);
+        }
+    }
+
+    fn vacate(&mut self, heat_max: f64) -> Option<usize> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        if self.n_live() < self.n_limit()
+            && let Some(slot) = self.parked.pop()
+        {
+            return Some(slot);
+        }
+        self.evict(heat_max)
+    }
+
+    fn evict(&mut self, heat_max: f64) -> Option<usize> {
+        let (layer, slot, heat) = self.policy.coldest(self.heat.heat())?;
+        (heat < heat_max).then(|| {
+            self.policy.remove(layer, slot);
+            self.table[self.slots[slot].key.record] = ABSENT;
+            slot
+        })
+    }
+
+    /// Decides what becomes of a slot that nobody uses any more.
     fn settle(&mut self, slot_idx: usize) {
         let slot = &mut self.slots[slot_idx];
         slot.content = match std::mem::replace(&mut slot.content, Content::Reading) {
             Content::Ready(buffer) if self.mode != CacheMode::Page => {
-                self.policy.insert(slot_idx);
+                self.policy.insert(slot.key.layer, slot_idx, self.heat.heat().score(slot.key.record));
                 Content::Ready(buffer)
             }
             Content::Ready(buffer) => {
-                self.table[slot.record] = ABSENT;
+                self.table[slot.key.record] = ABSENT;
                 self.free.push(slot_idx);
                 Content::Empty(buffer)
             }
-            Content::Failed(buffer, _) => {
+            Content::Empty(buffer) | Content::Failed(buffer, _) => {
                 self.free.push(slot_idx);
                 Content::Empty(buffer)
             }
-            // Its read is under way: `accept` settles it.
-            other => other,
+            // `filled` settles it.
+            Content::Reading => return,
         };
-    }
-
-    /// Takes over what the readers have finished.
-    fn take_done(&mut self) {
-        let mut done = std::mem::take(&mut self.done);
-        self.pool.take_done(&mut done);
-        self.accept(done);
-    }
-
-    /// The same, but waits until there is something.
-    fn wait_done(&mut self) {
-        let start = Instant::now();
-        let mut done = std::mem::take(&mut self.done);
-        self.pool.wait_done(&mut done);
-        self.stats.wait += start.elapsed();
-        self.accept(done);
-    }
-
-    fn accept(&mut self, mut done: Vec<Done>) {
-        for Done { slot: slot_idx, buffer, outcome, cost } in done.drain(..) {
-            self.stats.read_bytes += cost.read_bytes;
-            self.stats.n_retry += cost.n_retry;
-            self.stats.read += cost.read;
-            let slot = &mut self.slots[slot_idx];
-            slot.content = match outcome {
-                Outcome::Ready => Content::Ready(buffer),
-                // Whoever asks from now on has it read again.
-                Outcome::Failed(error) => {
-                    self.table[slot.record] = ABSENT;
-                    Content::Failed(buffer, error)
-                }
-                Outcome::Cancelled => {
-                    self.table[slot.record] = ABSENT;
-                    Content::Empty(buffer)
-                }
-            };
-            if slot.n_pin == 0 {
-                self.settle(slot_idx);
-            }
-        }
-        self.done = done;
     }
 }

@@ -30,6 +30,24 @@ fn stream_of(source: Box<dyn ReadAt>, xxh3: Vec<u64>, mode: CacheMode) -> Expert
     ExpertStream::new(vec![file], StreamOptions { mode, n_slot: 4, tuning: depth(2) }).unwrap()
 }
 
+/// The records of the experts, in order of expert.
+fn take(stream: &mut ExpertStream, experts: &[usize]) -> Result<Vec<Vec<u8>>, StreamError> {
+    let mut lease = stream.lease(0, 1, experts, |_| std::iter::once(0));
+    let mut records = vec![Vec::new(); experts.len()];
+    let result = loop {
+        match stream.next(&mut lease, 8) {
+            Ok(true) => {}
+            Ok(false) => break Ok(records),
+            Err(error) => break Err(error),
+        }
+        for &place in lease.ready() {
+            records[place] = stream.record(&lease, place).to_vec();
+        }
+    };
+    stream.release(lease);
+    result
+}
+
 /// Reads `wanted` bytes as a caller does that loops on short reads.
 fn read(source: &dyn ReadAt, offset: u64, wanted: usize) -> Vec<u8> {
     let mut buffer = quant::Buffer::zeroed(wanted).unwrap();
@@ -95,15 +113,11 @@ fn records_far_out_in_a_sparse_file() {
     }
     for mode in [CacheMode::Slots, CacheMode::Page] {
         let mut stream = stream_of(open(file.path(), ExpertStream::backing(mode)), xxh3.clone(), mode);
-        let lease = stream.request(0, &far).unwrap();
-        stream.wait(&lease).unwrap();
-        for (idx, &expert) in far.iter().enumerate() {
-            assert_eq!(xxh3_64(stream.record(&lease, idx)), xxh3[expert]);
+        let records = take(&mut stream, &far).unwrap();
+        for (record, &expert) in records.iter().zip(&far) {
+            assert_eq!(xxh3_64(record), xxh3[expert]);
         }
-        stream.release(lease);
-        let hole = stream.request(0, &[0, far[0] - 1]).unwrap();
-        stream.wait(&hole).unwrap();
-        stream.release(hole);
+        take(&mut stream, &[0, far[0] - 1]).unwrap();
     }
 }
 
@@ -117,14 +131,12 @@ fn cut_files() {
         file.write_all(&bytes[..2 * STRIDE + left]).unwrap();
         for mode in [CacheMode::Slots, CacheMode::Page] {
             let mut stream = stream_of(open(file.path(), ExpertStream::backing(mode)), xxh3.clone(), mode);
-            let lease = stream.request(0, &[1, 2]).unwrap();
-            let error = stream.wait(&lease).unwrap_err().to_string();
+            let error = take(&mut stream, &[2]).unwrap_err().to_string();
             let wanted = format!(
                 "expert 2 (16384 bytes at offset 32768) failed after 3 attempts: the file ends early: wanted 16384 bytes, got {left}"
             );
             assert!(error.contains(&wanted), "{error}");
-            assert!(stream.record(&lease, 0) == &bytes[STRIDE..2 * STRIDE]);
-            stream.release(lease);
+            assert!(take(&mut stream, &[1]).unwrap()[0] == bytes[STRIDE..2 * STRIDE]);
         }
     }
 }
@@ -139,11 +151,9 @@ fn flipped_bits() {
     file.write_all(&bytes).unwrap();
     for mode in [CacheMode::Slots, CacheMode::Page] {
         let mut stream = stream_of(open(file.path(), ExpertStream::backing(mode)), xxh3.clone(), mode);
-        let lease = stream.request(0, &[0, 1]).unwrap();
-        let error = stream.wait(&lease).unwrap_err();
+        let error = take(&mut stream, &[0, 1]).unwrap_err();
         assert!(matches!(error, StreamError::Checksum { layer: 0, expert: 1, offset: 16384, .. }), "{error}");
         assert_eq!(stream.stats().n_retry, 2);
-        stream.release(lease);
     }
 }
 

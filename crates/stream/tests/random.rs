@@ -4,7 +4,7 @@ mod common;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use common::{Device, FOREVER, Fault, Key, content, stream_on};
+use common::{Device, FOREVER, Fault, Key, content, lease, stream_on, take_all};
 use proptest::prelude::*;
 use stream::{CacheMode, ExpertStream, Lease, StreamError};
 
@@ -18,21 +18,32 @@ enum Step {
     Request {
         layer: usize,
         experts: BTreeSet<usize>,
+        n_token: usize,
     },
-    /// Waits for an open lease.
-    Wait(usize),
-    /// Releases an open lease, waited for or not.
+    /// Takes what is there from an open lease, or waits.
+    Next(usize),
+    /// Releases an open lease, used or not.
     Release(usize),
+    /// Guesses.
+    Prefetch {
+        layer: usize,
+        experts: BTreeSet<usize>,
+    },
+    /// Changes the number of slots.
+    Limit(usize),
 }
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
-    let experts = proptest::collection::btree_set(0..8_usize, 1..5);
+    let experts = || proptest::collection::btree_set(0..8_usize, 1..5);
     let step = prop_oneof![
-        3 => (0..CLEAN_LAYER, experts).prop_map(|(layer, experts)| Step::Request { layer, experts }),
-        2 => (0..8_usize).prop_map(Step::Wait),
-        2 => (0..8_usize).prop_map(Step::Release),
+        6 => (0..CLEAN_LAYER, experts(), 1..4_usize)
+            .prop_map(|(layer, experts, n_token)| Step::Request { layer, experts, n_token }),
+        6 => (0..8_usize).prop_map(Step::Next),
+        4 => (0..8_usize).prop_map(Step::Release),
+        3 => (0..CLEAN_LAYER, experts()).prop_map(|(layer, experts)| Step::Prefetch { layer, experts }),
+        1 => (0..10_usize).prop_map(Step::Limit),
     ];
-    proptest::collection::vec(step, 1..60)
+    proptest::collection::vec(step, 1..80)
 }
 
 /// Faults that pass within the attempts of one read, and faults that stay.
@@ -50,25 +61,47 @@ fn faults() -> impl Strategy<Value = BTreeMap<Key, (Fault, usize)>> {
     proptest::collection::btree_map((0..CLEAN_LAYER, 0..8_usize), fault, 0..12)
 }
 
-/// What the lease got: right bytes, or an error that names a record that cannot be read.
-fn check_lease(
+/// An open lease and the places that it gave.
+type Open = (Lease, BTreeSet<usize>);
+
+/// Takes more of a lease: right bytes, each place once, all of them in the end; or an error that names a record of it that
+/// cannot be read, or that other leases hold all slots. Is there more to come?
+fn take_more(
     stream: &mut ExpertStream,
-    lease: &Lease,
+    (lease, given): &mut Open,
     is_bad: &dyn Fn(Key) -> bool,
-) -> Result<(), TestCaseError> {
-    let keys: Vec<Key> = lease.experts.iter().map(|&expert| (lease.layer, expert)).collect();
-    match stream.wait(lease) {
-        Ok(()) => prop_assert!(!keys.iter().any(|&key| is_bad(key))),
-        Err(StreamError::Read { layer, expert, .. } | StreamError::Checksum { layer, expert, .. }) => {
-            prop_assert!(keys.contains(&(layer, expert)) && is_bad((layer, expert)));
+    n_other: usize,
+) -> Result<bool, TestCaseError> {
+    let key = |lease: &Lease, place: usize| (lease.layer(), lease.experts()[place]);
+    match stream.next(lease, 2) {
+        Ok(true) => {
+            prop_assert!(!lease.ready().is_empty() && lease.ready().len() <= 2);
+            for &place in lease.ready() {
+                prop_assert!(given.insert(place), "a place was given twice");
+                prop_assert!(!is_bad(key(lease, place)));
+                prop_assert!(stream.record(lease, place) == content(key(lease, place)));
+            }
+            Ok(true)
         }
-        Err(other) => prop_assert!(false, "{other}"),
+        Ok(false) => {
+            prop_assert_eq!(given.len(), lease.experts().len());
+            Ok(false)
+        }
+        Err(StreamError::Read { layer, expert, .. } | StreamError::Checksum { layer, expert, .. }) => {
+            prop_assert!(
+                layer == lease.layer() && lease.experts().contains(&expert) && is_bad((layer, expert))
+            );
+            Ok(false)
+        }
+        Err(StreamError::TooFewSlots { .. }) => {
+            prop_assert!(n_other > 0, "a lease alone must be able to go on");
+            Ok(false)
+        }
+        Err(other) => {
+            prop_assert!(false, "{other}");
+            Ok(false)
+        }
     }
-    for (idx, &key) in keys.iter().enumerate() {
-        prop_assert_eq!(stream.is_ready(lease, idx), !is_bad(key));
-        prop_assert!(is_bad(key) || stream.record(lease, idx) == content(key));
-    }
-    Ok(())
 }
 
 fn run(
@@ -87,54 +120,60 @@ fn run(
         faults.get(&key).is_some_and(|&(fault, n)| n == FOREVER && !matches!(fault, Fault::Short(_)))
     };
     let mut stream = stream_on(&device, mode, N_SLOT, n_reader);
-    let (mut open, mut n_request) = (Vec::<Lease>::new(), 0);
+    let (mut open, mut n_request) = (Vec::<Open>::new(), 0);
     for step in steps {
         match step {
-            Step::Request { layer, experts } => {
-                let pinned = open.iter().flat_map(|l| l.experts.iter().map(|&e| (l.layer, e)));
-                let with_new: Vec<Key> = pinned.chain(experts.iter().map(|&e| (*layer, e))).collect();
-                let n_distinct = with_new.iter().collect::<BTreeSet<_>>().len();
+            Step::Request { layer, experts, n_token } => {
                 let experts: Vec<usize> = experts.iter().copied().collect();
-                match stream.request(*layer, &experts) {
-                    Ok(lease) => {
-                        prop_assert!(n_distinct <= N_SLOT);
-                        n_request += experts.len() as u64;
-                        open.push(lease);
-                    }
-                    // A record that failed under one lease is read again for the next: it may hold more than one slot.
-                    Err(StreamError::TooFewSlots { n_slot, n_min }) => {
-                        prop_assert!(n_slot == N_SLOT && n_min > N_SLOT && with_new.len() >= n_min);
-                        prop_assert!(n_distinct > N_SLOT || with_new.iter().any(|&key| is_bad(key)));
-                    }
-                    Err(other) => prop_assert!(false, "{other}"),
-                }
+                n_request += experts.len() as u64;
+                let tokens = |place: usize| (0..*n_token).filter(move |token| *token == 0 || place % 2 == 0);
+                open.push((stream.lease(*layer, *n_token, &experts, tokens), BTreeSet::new()));
             }
-            Step::Wait(idx) if !open.is_empty() => {
-                check_lease(&mut stream, &open[idx % open.len()], &is_bad)?
+            Step::Next(idx) if !open.is_empty() => {
+                let (idx, n_other) = (idx % open.len(), open.len() - 1);
+                take_more(&mut stream, &mut open[idx], &is_bad, n_other)?;
             }
             Step::Release(idx) if !open.is_empty() => {
-                let lease = open.swap_remove(idx % open.len());
+                let (lease, _) = open.swap_remove(idx % open.len());
                 stream.release(lease);
             }
-            Step::Wait(_) | Step::Release(_) => {}
+            Step::Prefetch { layer, experts } => {
+                stream.prefetch(*layer, &experts.iter().copied().collect::<Vec<_>>());
+            }
+            Step::Limit(n_slot) => stream.limit().set(*n_slot),
+            Step::Next(_) | Step::Release(_) => {}
         }
+        prop_assert!(stream.n_live_slot() <= N_SLOT);
     }
-    for lease in open {
-        check_lease(&mut stream, &lease, &is_bad)?;
-        stream.release(lease);
+    while let Some(mut last) = open.pop() {
+        while take_more(&mut stream, &mut last, &is_bad, open.len())? {}
+        stream.release(last.0);
     }
     let stats = stream.stats();
     prop_assert_eq!(stats.n_hit + stats.n_miss, n_request);
-    prop_assert_eq!(stream.n_slot(), N_SLOT);
-    // Nothing leaked: all slots can be pinned at once.
-    let all = stream.request(CLEAN_LAYER, &[0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
-    check_lease(&mut stream, &all, &|_| false)?;
-    stream.release(all);
+    prop_assert!(stats.n_prefetch_hit <= stats.n_prefetch);
+    let limit = stream.limit();
+    limit.set(N_SLOT);
+    let all: Vec<usize> = (0..N_SLOT).collect();
+    let mut lease_all = || {
+        let mut lease = lease(&mut stream, CLEAN_LAYER, &all);
+        let n_given = take_all(&mut stream, &mut lease).map(|places| places.len()).ok();
+        stream.release(lease);
+        (n_given, stream.n_live_slot())
+    };
+    prop_assert_eq!(lease_all().0, Some(N_SLOT));
+    // Nothing stays in use: all slots can be given up, once the last guesses have arrived.
+    limit.set(0);
+    let mut rounds = (0..1000).map(|_| lease_all());
+    prop_assert!(
+        rounds.any(|(n_given, n_live)| n_given == Some(N_SLOT) && n_live == 2),
+        "a slot stays in use"
+    );
     Ok(())
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 150, failure_persistence: None, ..ProptestConfig::default() })]
 
     /// Any record that is delivered has the right bytes, whatever the order, the faults and the cache mode; any that
     /// cannot be read is an error; no slot is ever lost.

@@ -4,8 +4,8 @@ mod common;
 
 use std::io;
 
-use common::{Device, FOREVER, Fault, Key, check_bytes, stream_on, use_experts};
-use stream::{CacheMode, ExpertStream, Lease, StreamError, StreamOptions, Tuning};
+use common::{Device, FOREVER, Fault, Key, check_ready, lease, stream_on, take_all, use_experts};
+use stream::{CacheMode, ExpertStream, StreamError, StreamOptions, Tuning};
 
 const SLOTS: CacheMode = CacheMode::Slots;
 const PAGE: CacheMode = CacheMode::Page;
@@ -15,70 +15,96 @@ const PAGE: CacheMode = CacheMode::Page;
 fn hits_do_not_read() {
     let device = Device::new();
     let mut stream = stream_on(&device, SLOTS, 6, 2);
-    use_experts(&mut stream, 0, &[3, 1, 7]);
+    use_experts(&mut stream, 0, &[1, 3, 7]);
     use_experts(&mut stream, 1, &[3]);
     let waited = stream.stats().wait;
-    use_experts(&mut stream, 0, &[7, 3]);
+    use_experts(&mut stream, 0, &[3, 7]);
     use_experts(&mut stream, 1, &[3]);
     let stats = stream.stats();
     assert_eq!((stats.n_hit, stats.n_miss, stats.n_retry), (3, 4, 0));
     assert_eq!(stats.read_bytes, 4 * common::STRIDE as u64);
     assert_eq!(device.n_attempt_all(), 4);
     assert_eq!(stats.wait, waited, "nothing was waited for");
+    assert_eq!(
+        stream.layer_stats().iter().map(|l| (l.n_hit, l.n_miss)).collect::<Vec<_>>(),
+        [(2, 3), (1, 1), (0, 0), (0, 0)]
+    );
 }
 
-/// Evicting anything but the least recently used record costs reads.
+/// Evicting anything but the least recently used record costs reads where nothing is known of how often they are used.
 #[test]
 fn least_recently_used_goes_first() {
     let device = Device::new();
     let mut stream = stream_on(&device, SLOTS, 3, 1);
-    use_experts(&mut stream, 0, &[0]);
-    use_experts(&mut stream, 1, &[1]);
-    use_experts(&mut stream, 2, &[2]);
-    use_experts(&mut stream, 0, &[0]); // (1, 1) is the oldest now
-    use_experts(&mut stream, 3, &[3]);
-    for (key, n_attempt) in [((0, 0), 1), ((2, 2), 1), ((3, 3), 1), ((1, 1), 2)] {
-        use_experts(&mut stream, key.0, &[key.1]);
-        assert_eq!(device.n_attempt(key), n_attempt, "{key:?}");
+    for expert in [0, 1, 2, 0, 3] {
+        use_experts(&mut stream, 0, &[expert]); // 1 is the oldest when 3 comes
+    }
+    for (expert, n_attempt) in [(0, 1), (2, 1), (3, 1), (1, 2)] {
+        use_experts(&mut stream, 0, &[expert]);
+        assert_eq!(device.n_attempt((0, expert)), n_attempt, "{expert}");
     }
 }
 
-/// A pinned record that is evicted changes weights under a running product.
+/// A layer that comes later in a token would lose its records to those that came before it.
 #[test]
-fn pinned_records_stay() {
+fn layers_are_treated_alike() {
+    let device = Device::new();
+    let mut stream = stream_on(&device, SLOTS, 5, 2);
+    for token in 0..20 {
+        for layer in 0..4 {
+            // One expert that stays; in one layer another one, too.
+            let experts: &[usize] = if layer == token % 4 { &[0, 1 + token % 7] } else { &[0] };
+            use_experts(&mut stream, layer, experts);
+        }
+    }
+    let n_attempt: Vec<usize> = (0..4).map(|layer| device.n_attempt((layer, 0))).collect();
+    assert_eq!(n_attempt, [1; 4], "the experts that stay are read once");
+}
+
+/// A record in use that is evicted changes weights under a running product.
+#[test]
+fn records_in_use_stay() {
     let device = Device::new();
     let mut stream = stream_on(&device, SLOTS, 4, 2);
-    let held = stream.request(0, &[5, 2]).unwrap();
-    let again = stream.request(0, &[2]).unwrap();
-    stream.wait(&held).unwrap();
+    let mut held = lease(&mut stream, 0, &[2, 5]);
+    while held.ready().len() < 2 {
+        // Both must come in one call, or the first is given back.
+        stream.release(held);
+        held = lease(&mut stream, 0, &[2, 5]);
+        stream.next(&mut held, 2).unwrap();
+    }
+    let again = lease(&mut stream, 0, &[2]);
     stream.release(again);
     for expert in 0..8 {
-        use_experts(&mut stream, 1, &[expert, (expert + 1) % 8]);
-        check_bytes(&stream, &held);
+        use_experts(&mut stream, 1, &[expert.min(6), expert.min(6) + 1]);
+        check_ready(&stream, &held);
     }
     stream.release(held);
     use_experts(&mut stream, 0, &[2, 5]);
     assert_eq!((device.n_attempt((0, 2)), device.n_attempt((0, 5))), (1, 1));
 }
 
-/// A request that does not fit must neither hang nor leave pins behind.
+/// A prompt may need more experts than there are slots; a request that cannot go on must neither hang nor leave slots in
+/// use behind.
 #[test]
-fn too_many_pins_are_refused() {
+fn few_slots_are_enough_or_an_error() {
     let device = Device::new();
     let few = StreamOptions { mode: SLOTS, n_slot: 1, tuning: Tuning::default() };
     let refused = ExpertStream::new(common::layers(&device, 1, 8), few);
     assert!(matches!(refused, Err(StreamError::TooFewSlots { n_slot: 1, n_min: 2 })));
 
-    let mut stream = stream_on(&device, SLOTS, 4, 2);
-    let held = stream.request(0, &[0, 1]).unwrap();
-    let refused = stream.request(0, &[1, 2, 3, 4]);
-    assert!(matches!(refused, Err(StreamError::TooFewSlots { n_slot: 4, n_min: 5 })), "{refused:?}");
-    let fits = stream.request(0, &[1, 2, 3]).unwrap();
-    stream.wait(&fits).unwrap();
-    check_bytes(&stream, &fits);
-    stream.release(held);
-    stream.release(fits);
-    use_experts(&mut stream, 2, &[0, 1, 2, 3]);
+    for n_slot in 2..6 {
+        let mut stream = stream_on(&device, SLOTS, n_slot, 2);
+        use_experts(&mut stream, 1, &[0, 1, 2, 3, 4, 5, 6, 7]);
+        let mut held = lease(&mut stream, 0, &[0, 1, 2, 3, 4, 5]);
+        stream.next(&mut held, n_slot).unwrap();
+        let mut other = lease(&mut stream, 2, &[0]);
+        let refused = take_all(&mut stream, &mut other);
+        assert!(matches!(refused, Err(StreamError::TooFewSlots { .. })), "{refused:?}");
+        stream.release(other);
+        stream.release(held);
+        use_experts(&mut stream, 2, &[0, 1, 2, 3]);
+    }
 }
 
 /// A record that two leases want must be read once, also if the first loses interest.
@@ -88,15 +114,13 @@ fn reads_under_way_are_shared() {
         let device = Device::new();
         let mut stream = stream_on(&device, mode, 6, 2);
         device.close();
-        let first = stream.request(0, &[4, 5]).unwrap();
-        let second = stream.request(0, &[5, 6]).unwrap();
-        assert!(!stream.is_ready(&first, 0) && !stream.is_ready(&second, 1));
+        let first = lease(&mut stream, 0, &[4, 5]);
+        let second = lease(&mut stream, 0, &[5, 6]);
         stream.release(first);
-        let third = stream.request(0, &[4]).unwrap();
+        let third = lease(&mut stream, 0, &[4]);
         device.open();
-        for lease in [second, third] {
-            stream.wait(&lease).unwrap();
-            check_bytes(&stream, &lease);
+        for mut lease in [second, third] {
+            take_all(&mut stream, &mut lease).unwrap();
             stream.release(lease);
         }
         assert_eq!(device.n_attempt_all(), 3);
@@ -104,29 +128,27 @@ fn reads_under_way_are_shared() {
     }
 }
 
-/// Bytes that land in another record's slot: records arrive in every order.
+/// Bytes that land in another record's slot, or experts that wait for slower ones: records arrive in every order.
 #[test]
-fn order_of_arrival_does_not_matter() {
-    let experts = [6, 0, 3, 5];
+fn experts_are_given_as_they_arrive() {
+    let experts = [0, 3, 5, 6];
     for order in [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1], [1, 3, 0, 2]] {
         let device = Device::new();
         let mut stream = stream_on(&device, SLOTS, 5, 4);
+        use_experts(&mut stream, 1, &[7]);
         device.close();
-        let lease = stream.request(1, &experts).unwrap();
+        let mut lease = lease(&mut stream, 1, &[0, 3, 5, 6, 7]);
+        assert!(stream.next(&mut lease, 8).unwrap());
+        assert_eq!(lease.ready(), [4], "the expert in memory comes first");
         device.wait_for_arrivals(4);
-        for (n_landed, idx) in order.into_iter().enumerate() {
-            assert!(!stream.is_ready(&lease, idx));
-            device.pass((1, experts[idx]));
-            while !stream.is_ready(&lease, idx) {
-                std::thread::yield_now();
-            }
-            let n_ready = (0..4).filter(|&idx| stream.is_ready(&lease, idx)).count();
-            assert_eq!(n_ready, n_landed + 1);
+        for place in order {
+            device.pass((1, experts[place]));
+            assert!(stream.next(&mut lease, 8).unwrap());
+            assert_eq!(lease.ready(), [place]);
+            check_ready(&stream, &lease);
         }
-        stream.wait(&lease).unwrap();
-        check_bytes(&stream, &lease);
+        assert!(!stream.next(&mut lease, 8).unwrap());
         stream.release(lease);
-        assert!(stream.stats().wait.is_zero(), "all records were there before the wait");
     }
 }
 
@@ -136,13 +158,117 @@ fn page_mode_keeps_nothing() {
     let device = Device::new();
     let mut stream = stream_on(&device, PAGE, 6, 2);
     for n_attempt in 1..4 {
-        use_experts(&mut stream, 0, &[3, 1]);
+        use_experts(&mut stream, 0, &[1, 3]);
         assert_eq!((device.n_attempt((0, 3)), device.n_attempt((0, 1))), (n_attempt, n_attempt));
     }
-    let held = stream.request(0, &[3]).unwrap();
+    let mut held = lease(&mut stream, 0, &[3]);
+    stream.next(&mut held, 1).unwrap();
     use_experts(&mut stream, 0, &[3]);
     assert_eq!(device.n_attempt((0, 3)), 4, "a record in use is a hit");
     stream.release(held);
+}
+
+/// Where nothing shall be read, something would be, or nothing would come.
+#[test]
+fn assumed_records_are_not_read() {
+    let device = Device::new();
+    let mut stream = stream_on(&device, CacheMode::Assumed, 3, 2);
+    for layer in 0..4 {
+        for step in 0..5 {
+            let mut lease = lease(&mut stream, layer, &[step, step + 2]);
+            let mut n = 0;
+            while stream.next(&mut lease, 8).unwrap() {
+                n += lease.ready().len();
+                lease
+                    .ready()
+                    .iter()
+                    .for_each(|&place| assert_eq!(stream.record(&lease, place).len(), common::STRIDE));
+            }
+            assert_eq!(n, 2);
+            stream.release(lease);
+        }
+    }
+    assert_eq!(device.n_attempt_all(), 3, "one a slot");
+}
+
+/// Guesses must arrive without being asked for, must not be read twice, and wrong ones must not hold slots.
+#[test]
+fn guesses_are_read_ahead() {
+    let device = Device::new();
+    let mut stream = stream_on(&device, SLOTS, 4, 2);
+    stream.prefetch(2, &[3, 5]);
+    use_experts(&mut stream, 1, &[0]); // comes first, or between
+    use_experts(&mut stream, 2, &[3, 6]);
+    assert_eq!((device.n_attempt((2, 3)), device.n_attempt((2, 6))), (1, 1));
+    let stats = stream.stats();
+    assert_eq!((stats.n_prefetch, stats.n_prefetch_hit), (2, 1));
+    assert_eq!((stats.n_hit, stats.n_miss), (1, 2));
+    use_experts(&mut stream, 3, &[0, 1, 2, 3]);
+}
+
+/// A guess would push out what is in use more.
+#[test]
+fn guesses_do_not_evict_what_is_used() {
+    let device = Device::new();
+    let mut stream = stream_on(&device, SLOTS, 2, 1);
+    use_experts(&mut stream, 0, &[0, 1]);
+    // Both were used by this token: nothing is colder than one use.
+    stream.prefetch(1, &[4, 5]);
+    assert_eq!(stream.stats().n_prefetch, 0);
+    use_experts(&mut stream, 0, &[1]);
+    // One token later 0 is.
+    stream.prefetch(1, &[4, 5]);
+    assert_eq!(stream.stats().n_prefetch, 1);
+    use_experts(&mut stream, 0, &[1]);
+    assert_eq!(device.n_attempt((0, 1)), 1);
+}
+
+/// A lowered limit must free memory at once, and a raised one must be used again; records must stay right.
+#[test]
+fn the_limit_can_change() {
+    let device = Device::new();
+    let mut stream = stream_on(&device, SLOTS, 8, 2);
+    let limit = stream.limit();
+    use_experts(&mut stream, 0, &[0, 1, 2, 3, 4, 5, 6, 7]);
+    for n_slot in [5, 2, 0] {
+        limit.set(n_slot);
+        use_experts(&mut stream, 1, &[0, 1, 2]);
+        assert_eq!(stream.n_live_slot(), n_slot.max(2), "limit {n_slot}");
+    }
+    limit.set(usize::MAX);
+    use_experts(&mut stream, 2, &[0, 1, 2, 3, 4, 5]);
+    let n_attempt = device.n_attempt_all();
+    use_experts(&mut stream, 2, &[0, 1, 2, 3, 4, 5]);
+    assert_eq!(device.n_attempt_all(), n_attempt, "six slots are there again");
+    assert_eq!(stream.n_live_slot(), 8);
+}
+
+/// What was hot in the last run must be read ahead, the hottest first, and what is asked for must not wait for it.
+#[test]
+fn heat_warms_the_next_run() {
+    let device = Device::new();
+    let mut stream = stream_on(&device, SLOTS, 8, 1);
+    for expert in [1, 1, 1, 1, 6, 6, 6, 3, 3, 0] {
+        use_experts(&mut stream, 2, &[expert]);
+    }
+    let heat = stream.heat();
+    let mut next = stream_on(&device, SLOTS, 3, 1);
+    device.close();
+    next.warm(&heat).unwrap();
+    device.wait_for_arrivals(1);
+    let mut asked = lease(&mut next, 0, &[5]);
+    device.open();
+    take_all(&mut next, &mut asked).unwrap();
+    next.release(asked);
+    let n_attempt = [1, 6].map(|expert| device.n_attempt((2, expert)));
+    use_experts(&mut next, 2, &[1]);
+    assert_eq!(device.n_attempt((2, 1)), n_attempt[0], "the hottest one is there");
+    let other = ExpertStream::new(
+        common::layers(&device, 3, 8),
+        StreamOptions { mode: SLOTS, n_slot: 4, tuning: Tuning::default() },
+    );
+    let refused = other.unwrap().warm(&heat);
+    assert!(matches!(refused, Err(StreamError::OtherHeat { n_record: 24, n_heat: 32 })), "{refused:?}");
 }
 
 /// A fault that passes must be survived: (fault, attempts it spoils, retries that it costs).
@@ -173,36 +299,31 @@ fn check_failure(fault: Fault, is_right: impl Fn(&StreamError) -> bool, text: &s
     let device = Device::new();
     let mut stream = stream_on(&device, SLOTS, 6, 2);
     device.fail(bad, fault, FOREVER);
-    let lease = stream.request(3, &[0, 4, 7]).unwrap();
-    let shared = stream.request(3, &[4]).unwrap();
-    for lease in [&lease, &shared, &lease] {
-        let error = stream.wait(lease).unwrap_err();
+    let mut failed = lease(&mut stream, 3, &[0, 4, 7]);
+    let mut shared = lease(&mut stream, 3, &[4]);
+    for lease in [&mut failed, &mut shared] {
+        let error = take_all(&mut stream, lease).unwrap_err();
         assert!(is_right(&error), "{error:?}");
         assert!(error.to_string().contains(text), "{error} / {text}");
     }
     // The others are not harmed.
-    assert!(stream.is_ready(&lease, 0) && !stream.is_ready(&lease, 1) && stream.is_ready(&lease, 2));
-    assert!(stream.record(&lease, 0) == common::content((3, 0)));
+    use_experts(&mut stream, 3, &[0, 7]);
     use_experts(&mut stream, 0, &[4]);
 
     // Not a hit later, neither while the failed lease is held nor after it.
     let n_attempt = device.n_attempt(bad);
-    let while_held = stream.request(3, &[4]).unwrap();
-    assert!(stream.wait(&while_held).is_err());
+    let mut while_held = lease(&mut stream, 3, &[4]);
+    assert!(take_all(&mut stream, &mut while_held).is_err());
     assert!(device.n_attempt(bad) > n_attempt);
     device.heal();
     use_experts(&mut stream, 3, &[4]);
-    release_all(&mut stream, [lease, shared, while_held]);
+    [failed, shared, while_held].into_iter().for_each(|lease| stream.release(lease));
     use_experts(&mut stream, 3, &[0, 4, 7]);
     let n_attempt = device.n_attempt_all();
     use_experts(&mut stream, 3, &[4]);
     assert_eq!(device.n_attempt_all(), n_attempt, "the healed record is a hit");
     // All slots can be used again.
     use_experts(&mut stream, 1, &[0, 1, 2, 3, 4, 5]);
-}
-
-fn release_all<const N: usize>(stream: &mut ExpertStream, leases: [Lease; N]) {
-    leases.into_iter().for_each(|lease| stream.release(lease));
 }
 
 /// An unreadable record must be an error that names it, and must harm no other.
@@ -246,8 +367,8 @@ fn abandoned_reads_give_their_slots_back() {
         let mut stream = stream_on(&device, mode, 4, 2);
         device.fail((0, 1), Fault::Eio, FOREVER);
         device.close();
-        let lease = stream.request(0, &[0, 1, 2, 3]).unwrap();
-        stream.release(lease);
+        let abandoned = lease(&mut stream, 0, &[0, 1, 2, 3]);
+        stream.release(abandoned);
         device.wait_for_arrivals(2);
         device.open();
         use_experts(&mut stream, 1, &[4, 5, 6, 7]);
@@ -260,7 +381,7 @@ fn drop_with_reads_under_way() {
     let device = Device::new();
     let mut stream = stream_on(&device, SLOTS, 8, 2);
     device.close();
-    let lease = stream.request(0, &[0, 1, 2, 3, 4, 5, 6, 7]).unwrap();
+    let lease = lease(&mut stream, 0, &[0, 1, 2, 3, 4, 5, 6, 7]);
     device.wait_for_arrivals(2);
     let dropper = std::thread::spawn(move || drop((lease, stream)));
     // The queued reads are dropped, those under way end.
@@ -275,8 +396,8 @@ fn record_before_arrival_panics() {
     let device = Device::new();
     device.fail((1, 2), Fault::Eio, FOREVER);
     let mut stream = stream_on(&device, SLOTS, 4, 1);
-    let lease = stream.request(1, &[2]).unwrap();
-    let _ = stream.wait(&lease);
+    let mut lease = lease(&mut stream, 1, &[2]);
+    let _ = stream.next(&mut lease, 1);
     stream.record(&lease, 0);
 }
 

@@ -23,6 +23,8 @@ use store::ModelConfig;
 use stream::ExpertStream;
 
 use crate::ModelError;
+use crate::engine::Prefetch;
+use crate::routing::Routing;
 use crate::scratch::Scratch;
 use crate::session::{LayerState, Session};
 use crate::timing::{Lap, Phase, Timing};
@@ -41,14 +43,20 @@ pub(crate) struct Pass<'a, B: Backend> {
     pub(crate) scratch: &'a mut Scratch<B>,
     pub(crate) moe: &'a mut MoeScratch,
     pub(crate) timing: &'a mut Timing,
+    pub(crate) routing: &'a mut Routing,
+    pub(crate) prefetch: Prefetch,
     /// Position of the batch's first token.
     pub(crate) pos: usize,
-    /// Tokens in the batch.
+    /// Tokens in the batch; after the last layer, those whose output is wanted.
     pub(crate) n_token: usize,
+    /// Number in the batch of the token in the first row of `scratch.x`.
+    pub(crate) first_row: usize,
+    /// Tokens whose output of the last layer is wanted: the last ones of the batch, or all.
+    pub(crate) n_wanted: usize,
 }
 
 impl<B: Backend> Pass<'_, B> {
-    /// Runs a batch through all layers; `scratch.x` is the residual stream after the last one.
+    /// Runs a batch through all layers; `scratch.x` is the residual stream of the wanted tokens after the last one.
     /// `trace` sees it after each layer.
     pub(crate) fn run(
         &mut self,
@@ -60,6 +68,7 @@ impl<B: Backend> Pass<'_, B> {
         self.backend.embed(&self.weights.embed, ids, &mut self.scratch.x);
         self.timing.embed += lap.take();
         for (i, (layer, state)) in self.weights.layers.iter().zip(&mut session.layers).enumerate() {
+            self.guess(i, &layer.post_attention_norm, &layer.moe, &mut lap);
             self.norm(&layer.input_norm);
             match (&layer.mixer, state) {
                 (Mixer::Attention(w), LayerState::Attention(cache)) => self.attention(i, w, cache, &mut lap),
@@ -68,13 +77,30 @@ impl<B: Backend> Pass<'_, B> {
             }
             self.backend.add(&mut self.scratch.x, &self.scratch.y, self.n_token * self.config.d_model);
             self.timing.add(i, Phase::Output, lap.take());
-            self.norm(&layer.post_attention_norm);
-            self.experts(i, &layer.moe, &mut lap)?;
+            if i + 1 == self.weights.layers.len() {
+                self.keep_wanted();
+            }
+            if self.n_token > 0 {
+                self.norm(&layer.post_attention_norm);
+                self.experts(i, &layer.moe, &mut lap)?;
+            }
             trace(i, &self.scratch.x);
         }
-        self.timing.n_token += self.n_token;
+        self.timing.n_token += ids.len();
         self.timing.n_batch += 1;
         Ok(())
+    }
+
+    /// Nothing comes after the last layer's experts but logits: tokens whose logits nobody wants leave before them.
+    fn keep_wanted(&mut self) {
+        if self.n_wanted < self.n_token {
+            let (d, first) = (self.config.d_model, self.n_token - self.n_wanted);
+            let rows = &mut self.moe.rows;
+            rows.resize(self.n_wanted * d, 0.0);
+            self.backend.read(&self.scratch.x, first * d, rows);
+            self.backend.write(&mut self.scratch.x, 0, rows);
+            (self.n_token, self.first_row) = (self.n_wanted, first);
+        }
     }
 
     /// Logits of the batch's tokens `first .. first + n_token` into the head of `scratch.logits`.

@@ -28,7 +28,7 @@ fn slots_cache_readers_threads_and_batches_change_no_bit() {
             (page, 2, 8, 2, 256),
             (page, 4, 1, 1, 64),
         ] {
-            let setup = Setup { mode, n_slot, n_reader, n_thread, n_batch };
+            let setup = Setup { mode, n_slot, n_reader, n_thread, n_batch, ..plain };
             let got = logits_in_calls(&mut setup.engine(&packed.store), &ids, CALLS);
             assert_same_bits(&got, &expected, &format!("{checkpoint} with {setup:?}"));
         }

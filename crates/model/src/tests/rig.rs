@@ -11,7 +11,7 @@ use store::Store;
 use stream::{CacheMode, RecordFile, StreamOptions, Tuning};
 
 use crate::engine::record_files;
-use crate::{Engine, EngineOptions, Logits, ModelError, Session};
+use crate::{Engine, EngineOptions, Logits, ModelError, Prefetch, Session};
 
 /// Longest context any test needs.
 pub(super) const N_CTX: usize = 256;
@@ -79,18 +79,26 @@ pub(super) struct Setup {
     pub(super) n_reader: usize,
     pub(super) n_thread: usize,
     pub(super) n_batch: usize,
+    pub(super) prefetch: Prefetch,
 }
 
 impl Setup {
     /// Everything resident, two threads, one batch.
     pub(super) fn plain() -> Self {
-        Self { mode: CacheMode::Slots, n_slot: 1000, n_reader: 2, n_thread: 2, n_batch: 256 }
+        Self {
+            mode: CacheMode::Slots,
+            n_slot: 1000,
+            n_reader: 2,
+            n_thread: 2,
+            n_batch: 256,
+            prefetch: Prefetch::Auto,
+        }
     }
 
     pub(super) fn options(&self) -> EngineOptions {
         let tuning = Tuning { depth: self.n_reader, ..Tuning::default() };
         let stream = StreamOptions { mode: self.mode, n_slot: self.n_slot, tuning };
-        EngineOptions { stream, n_batch: self.n_batch, n_expert_used: None }
+        EngineOptions { stream, n_batch: self.n_batch, n_expert_used: None, prefetch: self.prefetch }
     }
 
     /// Loads `store` on the CPU backend.

@@ -2,6 +2,7 @@
 //!
 //! Knows offsets and bytes. Which record goes where, and what is kept, is decided in `slots`.
 
+mod arena;
 mod bandwidth;
 mod file;
 mod pool;
@@ -10,6 +11,7 @@ use std::io;
 
 use store::Blob;
 
+pub(crate) use arena::{SlotBuffer, slot_buffers};
 pub use bandwidth::measure_read_bandwidth;
 pub(crate) use pool::{Done, Job, Outcome, Pool, Urgency};
 

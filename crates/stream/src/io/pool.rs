@@ -7,10 +7,9 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use quant::Buffer;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::read_exact;
+use super::{SlotBuffer, read_exact};
 use crate::{RecordFile, StreamError, Tuning};
 
 /// How often a record is read before it counts as unreadable.
@@ -31,13 +30,13 @@ pub(crate) struct Job {
     pub(crate) slot: usize,
     pub(crate) layer: usize,
     pub(crate) expert: usize,
-    pub(crate) buffer: Buffer,
+    pub(crate) buffer: SlotBuffer,
 }
 
 /// What came of a job.
 pub(crate) struct Done {
     pub(crate) slot: usize,
-    pub(crate) buffer: Buffer,
+    pub(crate) buffer: SlotBuffer,
     pub(crate) outcome: Outcome,
     pub(crate) cost: Cost,
 }

@@ -5,7 +5,7 @@ use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 
-use stream::{CacheMode, ExpertStream, Lease, ReadAt, RecordFile, StreamOptions, Tuning};
+use stream::{CacheMode, ExpertStream, Lease, ReadAt, RecordFile, StreamError, StreamOptions, Tuning};
 use xxhash_rust::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 /// Bytes of a record in tests.
@@ -199,23 +199,38 @@ pub(crate) fn stream_on(
     ExpertStream::new(layers(device, 4, 8), StreamOptions { mode, n_slot, tuning }).unwrap()
 }
 
-/// Every record of the lease has the right bytes.
+/// Requests experts for one token.
+pub(crate) fn lease(stream: &mut ExpertStream, layer: usize, experts: &[usize]) -> Lease {
+    stream.lease(layer, 1, experts, |_| std::iter::once(0))
+}
+
+/// Every record that the lease gave last has the right bytes.
 #[track_caller]
-pub(crate) fn check_bytes(stream: &ExpertStream, lease: &Lease) {
-    for (idx, &expert) in lease.experts.iter().enumerate() {
-        assert!(
-            stream.record(lease, idx) == content((lease.layer, expert)),
-            "layer {} expert {expert}",
-            lease.layer
-        );
+pub(crate) fn check_ready(stream: &ExpertStream, lease: &Lease) {
+    for &place in lease.ready() {
+        let key = (lease.layer(), lease.experts()[place]);
+        assert!(stream.record(lease, place) == content(key), "{key:?}");
     }
 }
 
-/// Requests, waits, checks the bytes and releases.
+/// Takes all experts of a lease, a few at a time, and checks their bytes; the places in the order they came.
+#[track_caller]
+pub(crate) fn take_all(stream: &mut ExpertStream, lease: &mut Lease) -> Result<Vec<usize>, StreamError> {
+    let mut places = Vec::new();
+    while stream.next(lease, 3)? {
+        assert!(!lease.ready().is_empty());
+        check_ready(stream, lease);
+        places.extend_from_slice(lease.ready());
+    }
+    Ok(places)
+}
+
+/// Requests, takes and checks all, and releases.
 #[track_caller]
 pub(crate) fn use_experts(stream: &mut ExpertStream, layer: usize, experts: &[usize]) {
-    let lease = stream.request(layer, experts).unwrap();
-    stream.wait(&lease).unwrap();
-    check_bytes(stream, &lease);
+    let mut lease = lease(stream, layer, experts);
+    let mut places = take_all(stream, &mut lease).unwrap();
+    places.sort_unstable();
+    assert!(places.iter().copied().eq(0..experts.len()), "each once: {places:?}");
     stream.release(lease);
 }

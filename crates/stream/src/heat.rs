@@ -1,0 +1,183 @@
+//! How much each record is in use: an exponentially decayed count of its uses, kept for all records, in memory or not.
+//!
+//! The heat of a record is `Σ 2^(-age / half_life)` over its past uses (LRFU of Lee et al., 2001), the age in tokens that
+//! went through its layer since. Each layer has its own clock, so that within a token the layers that come later do not
+//! look colder than those that were just used. A prompt counts as its tokens would one by one. Heats are kept as
+//! logarithms relative to the layer's clock at zero: then they only change when a record is used.
+
+use xxhash_rust::xxh3::xxh3_64;
+
+/// `log2` of the heat of a record that was never used.
+const COLD: f64 = f64::NEG_INFINITY;
+
+/// Heats of all records, for one half-life.
+pub(crate) struct HeatTable {
+    half_life: f64,
+    /// `log2(heat) + clock / half_life`, `[n_record]`.
+    scores: Vec<f64>,
+    /// Tokens that went through, `[n_layer]`.
+    clocks: Vec<f64>,
+    /// Layer of each record.
+    layers: Vec<u32>, // [n_record]
+}
+
+impl HeatTable {
+    /// `n_expert`: the records of each layer; `half_life` in tokens.
+    pub(crate) fn new(n_expert: &[usize], half_life: f64) -> Self {
+        let layers = n_expert.iter().enumerate().flat_map(|(l, &n)| std::iter::repeat_n(l as u32, n));
+        let layers: Vec<u32> = layers.collect();
+        Self { half_life, scores: vec![COLD; layers.len()], clocks: vec![0.0; n_expert.len()], layers }
+    }
+
+    /// `n_token` more tokens go through the layer.
+    pub(crate) fn advance(&mut self, layer: usize, n_token: usize) {
+        self.clocks[layer] += n_token as f64;
+    }
+
+    /// The record was used by the token that went through its layer `age` tokens before the last one.
+    pub(crate) fn add(&mut self, record: usize, age: usize) {
+        let layer = self.layers[record] as usize;
+        let used = (self.clocks[layer] - age as f64) / self.half_life;
+        self.scores[record] = log2_sum(self.scores[record], used);
+    }
+
+    /// `log2` of the heat that the record would have if it were used now.
+    pub(crate) fn after_use(&self, record: usize) -> f64 {
+        log2_sum(self.log2(record), 0.0)
+    }
+
+    /// What orders the records of one layer, until one of them is used.
+    pub(crate) fn score(&self, record: usize) -> f64 {
+        self.scores[record]
+    }
+
+    /// `log2` of the heat now.
+    pub(crate) fn log2(&self, record: usize) -> f64 {
+        self.scores[record] - self.clocks[self.layers[record] as usize] / self.half_life
+    }
+
+    /// `log2` of the heat now, of a score of that layer.
+    pub(crate) fn log2_of_score(&self, layer: usize, score: f64) -> f64 {
+        score - self.clocks[layer] / self.half_life
+    }
+}
+
+/// `log2(2^a + 2^b)`
+fn log2_sum(a: f64, b: f64) -> f64 {
+    let (low, high) = if a < b { (a, b) } else { (b, a) };
+    if low == COLD { high } else { high + (low - high).exp2().ln_1p() * std::f64::consts::LOG2_E }
+}
+
+/// Heats of a model's records at some time, to be kept between runs.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Heat {
+    /// `log2` of each record's heat, negative infinity for one that was never used.
+    pub(crate) log2: Vec<f32>, // [n_record]
+}
+
+/// First bytes of the encoded form; the last digit is its version.
+const MAGIC: &[u8; 8] = b"FMHEAT01";
+
+impl HeatTable {
+    pub(crate) fn export(&self) -> Heat {
+        Heat { log2: (0..self.scores.len()).map(|record| self.log2(record) as f32).collect() }
+    }
+
+    /// The heats count as if their last use was just now.
+    ///
+    /// # Panics
+    /// There are not as many as records.
+    pub(crate) fn import(&mut self, heat: &Heat) {
+        assert_eq!(heat.log2.len(), self.scores.len(), "heats are of as many records");
+        for ((score, &layer), &log2) in self.scores.iter_mut().zip(&self.layers).zip(&heat.log2) {
+            *score = f64::from(log2) + self.clocks[layer as usize] / self.half_life;
+        }
+    }
+}
+
+impl Heat {
+    /// Bytes for a file: magic, fingerprint of the model, number of records, an f32 a record, xxh3-64 of all before;
+    /// little-endian.
+    pub fn encode(&self, fingerprint: u64) -> Vec<u8> {
+        let mut bytes = Vec::with_capacity(32 + 4 * self.log2.len());
+        bytes.extend_from_slice(MAGIC);
+        bytes.extend_from_slice(&fingerprint.to_le_bytes());
+        bytes.extend_from_slice(&(self.log2.len() as u64).to_le_bytes());
+        self.log2.iter().for_each(|log2| bytes.extend_from_slice(&log2.to_le_bytes()));
+        let sum = xxh3_64(&bytes);
+        bytes.extend_from_slice(&sum.to_le_bytes());
+        bytes
+    }
+
+    /// Heats from the bytes of a file. `None`: they are damaged, of another version, or of another model.
+    pub fn decode(bytes: &[u8], fingerprint: u64) -> Option<Self> {
+        let (body, sum) = bytes.split_last_chunk::<8>()?;
+        let (magic, rest) = body.split_first_chunk::<8>()?;
+        let (model, rest) = rest.split_first_chunk::<8>()?;
+        let (n_record, rest) = rest.split_first_chunk::<8>()?;
+        let (values, []) = rest.as_chunks::<4>() else { return None };
+        let is_ours = magic == MAGIC
+            && u64::from_le_bytes(*sum) == xxh3_64(body)
+            && u64::from_le_bytes(*model) == fingerprint
+            && u64::from_le_bytes(*n_record) == values.len() as u64;
+        let log2: Vec<f32> = values.iter().map(|v| f32::from_le_bytes(*v)).collect();
+        (is_ours && !log2.iter().any(|v| v.is_nan() || *v == f32::INFINITY)).then_some(Self { log2 })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The order of eviction would not be that of decayed use.
+    #[test]
+    fn heat_is_the_decayed_sum_of_uses() {
+        for half_life in [0.25, 20.0] {
+            let mut table = HeatTable::new(&[2, 3], half_life);
+            let mut uses: Vec<Vec<f64>> = vec![Vec::new(); 5]; // clock of each use
+            for step in 1..400_usize {
+                let n_token = if step % 50 == 0 { 9 } else { 1 };
+                for layer in 0..2 {
+                    table.advance(layer, n_token);
+                    let record = if layer == 0 { step % 2 } else { 2 + step % 7 % 3 };
+                    for age in (0..n_token).rev().filter(|age| (step + age) % 11 < 7) {
+                        table.add(record, age);
+                        uses[record].push(table.clocks[layer] - age as f64);
+                    }
+                }
+            }
+            for (record, uses) in uses.iter().enumerate() {
+                let clock = table.clocks[usize::from(record > 1)];
+                let expected = uses.iter().map(|at| ((at - clock) / half_life).exp2()).sum::<f64>().log2();
+                let got = table.log2(record);
+                assert!((got - expected).abs() < 1e-6, "record {record}: {got}, not {expected}");
+            }
+        }
+    }
+
+    /// A file of another model, or a damaged one, would warm the wrong experts.
+    #[test]
+    fn files_are_checked() {
+        let mut table = HeatTable::new(&[3], 8.0);
+        table.advance(0, 1);
+        (0..4).for_each(|_| table.add(1, 0));
+        let heat = table.export();
+        assert_eq!(heat.log2, [f32::NEG_INFINITY, 2.0, f32::NEG_INFINITY]);
+        let bytes = heat.encode(7);
+        assert_eq!(Heat::decode(&bytes, 7), Some(heat.clone()));
+        assert_eq!(Heat::decode(&bytes, 8), None);
+        for end in 0..bytes.len() {
+            assert_eq!(Heat::decode(&bytes[..end], 7), None, "cut at {end}");
+        }
+        for i in 0..bytes.len() {
+            let mut damaged = bytes.clone();
+            damaged[i] ^= 1;
+            assert_eq!(Heat::decode(&damaged, 7), None, "byte {i}");
+        }
+        let nan = Heat { log2: vec![f32::NAN; 3] }.encode(7);
+        assert_eq!(Heat::decode(&nan, 7), None);
+        let mut other = HeatTable::new(&[3], 8.0);
+        other.import(&heat);
+        assert_eq!(other.export(), heat);
+    }
+}
