@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use kernels::Backend;
 use model::{Engine, Logits, ModelError, Session, Timing, TokenModel};
 use serde::Serialize;
-use stream::StreamStats;
+use stream::{LayerStats, StreamStats};
 
 use crate::output::note;
 use crate::progress::TokenBar;
@@ -31,6 +31,10 @@ pub(crate) struct Counts {
 pub(crate) struct Cost {
     pub(crate) counts: Counts,
     pub(crate) timing: Timing,
+    /// Expert requests of each layer.
+    pub(crate) layers: Vec<LayerStats>, // [n_layer]
+    /// What the process had the drive deliver, where the system counts it: less than was read if the page cache had it.
+    pub(crate) storage_bytes: Option<u64>,
 }
 
 /// A phase as `--json` reports it. `null` where there was nothing to divide by.
@@ -115,16 +119,28 @@ impl Cost {
     /// Adds what another part cost.
     pub(crate) fn add(&mut self, more: &Cost) {
         self.counts = self.counts.plus(&more.counts);
-        let (sum, more) = (&mut self.timing, &more.timing);
-        sum.layers.resize(sum.layers.len().max(more.layers.len()), Default::default());
-        for (sum, more) in sum.layers.iter_mut().flatten().zip(more.layers.iter().flatten()) {
-            *sum += *more;
+        add_timing(&mut self.timing, &more.timing);
+        self.layers.resize(self.layers.len().max(more.layers.len()), LayerStats::default());
+        for (sum, more) in self.layers.iter_mut().zip(&more.layers) {
+            sum.n_hit += more.n_hit;
+            sum.n_miss += more.n_miss;
         }
-        sum.embed += more.embed;
-        sum.head += more.head;
-        sum.n_token += more.n_token;
-        sum.n_batch += more.n_batch;
+        self.storage_bytes = match (self.storage_bytes, more.storage_bytes) {
+            (Some(sum), Some(more)) => Some(sum + more),
+            (one, other) => one.or(other),
+        };
     }
+}
+
+fn add_timing(sum: &mut Timing, more: &Timing) {
+    sum.layers.resize(sum.layers.len().max(more.layers.len()), Default::default());
+    for (sum, more) in sum.layers.iter_mut().flatten().zip(more.layers.iter().flatten()) {
+        *sum += *more;
+    }
+    sum.embed += more.embed;
+    sum.head += more.head;
+    sum.n_token += more.n_token;
+    sum.n_batch += more.n_batch;
 }
 
 /// A quotient, if it is a number.
@@ -149,7 +165,16 @@ fn combine(
         n_retry: count(a.n_retry, b.n_retry),
         wait: time(a.wait, b.wait),
         read: time(a.read, b.read),
+        n_prefetch: count(a.n_prefetch, b.n_prefetch),
+        n_prefetch_hit: count(a.n_prefetch_hit, b.n_prefetch_hit),
     }
+}
+
+/// Bytes that the system had drives deliver for this process, if it counts them.
+fn storage_bytes() -> Option<u64> {
+    // Only Linux has this file.
+    let text = std::fs::read_to_string("/proc/self/io").ok()?;
+    text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
 /// The phases, as places in an array.
@@ -161,29 +186,60 @@ pub(crate) struct Metered<'a, B: Backend> {
     pub(crate) engine: &'a mut Engine<B>,
     pub(crate) session: &'a mut Session<B>,
     n_prompt: usize,
-    /// Prefill and decode. Times by layer stay in the engine until the phase ends: a token costs no memory.
+    /// Prefill and decode. What layers did stays in the engine until the phase ends: a token costs no memory.
     costs: [Cost; 2],
     phase: usize,
+    /// When the phase began.
+    layers: Vec<LayerStats>, // [n_layer]
+    storage_bytes: Option<u64>,
     shown: Option<Shown>,
 }
 
 /// What is shown while the work goes on.
 struct Shown {
     bar: Option<TokenBar>,
-    /// Where the interval began, if statistics are wanted.
-    interval: Option<Counts>,
+    /// If statistics are wanted.
+    interval: Option<Interval>,
+}
+
+/// Statistics of every [`N_INTERVAL`] decoded tokens: a speed that falls is seen, and why.
+#[derive(Default)]
+struct Interval {
+    start: Counts,
+}
+
+impl Interval {
+    /// The statistics since the last ones, if there are tokens enough. `counts` are those of the whole answer.
+    fn line(&mut self, counts: &Counts) -> Option<String> {
+        if counts.n_token < self.start.n_token + N_INTERVAL {
+            return None;
+        }
+        let (first, last) = (self.start.n_token + 1, counts.n_token);
+        let line = format!("[tokens {first} to {last}: {}]", counts.since(&self.start).describe());
+        self.start = *counts;
+        Some(line)
+    }
 }
 
 impl<'a, B: Backend> Metered<'a, B> {
     pub(crate) fn new(engine: &'a mut Engine<B>, session: &'a mut Session<B>, n_prompt: usize) -> Self {
         // Times of what went before are not part of what is counted.
         engine.take_timing();
-        Self { engine, session, n_prompt, costs: Default::default(), phase: PREFILL, shown: None }
+        Self {
+            layers: engine.layer_stats().to_vec(),
+            storage_bytes: storage_bytes(),
+            engine,
+            session,
+            n_prompt,
+            costs: Default::default(),
+            phase: PREFILL,
+            shown: None,
+        }
     }
 
     /// Shows how far the prompt is, and with `is_verbose` statistics now and then.
     pub(crate) fn shown(mut self, is_verbose: bool) -> Self {
-        self.shown = Some(Shown { bar: None, interval: is_verbose.then(Counts::default) });
+        self.shown = Some(Shown { bar: None, interval: is_verbose.then(Interval::default) });
         self
     }
 
@@ -195,22 +251,28 @@ impl<'a, B: Backend> Metered<'a, B> {
     }
 
     fn end_phase(&mut self) {
-        let timing = self.engine.take_timing();
-        self.costs[self.phase].add(&Cost { timing, ..Cost::default() });
+        let storage_now = storage_bytes();
+        let mut layers = self.engine.layer_stats().to_vec();
+        std::mem::swap(&mut self.layers, &mut layers);
+        for (before, now) in layers.iter_mut().zip(&self.layers) {
+            *before = LayerStats { n_hit: now.n_hit - before.n_hit, n_miss: now.n_miss - before.n_miss };
+        }
+        self.costs[self.phase].add(&Cost {
+            counts: Counts::default(),
+            timing: self.engine.take_timing(),
+            layers,
+            storage_bytes: storage_now.zip(self.storage_bytes).map(|(now, before)| now - before),
+        });
+        self.storage_bytes = storage_now;
     }
 
     /// Statistics of the last tokens, if there are enough.
     fn show_interval(&mut self) {
-        let counts = self.costs[DECODE].counts;
-        if let Some(start) = self.shown.as_mut().and_then(|shown| shown.interval.as_mut())
-            && start.n_token + N_INTERVAL <= counts.n_token
-        {
-            let interval = counts.since(start);
+        let interval = self.shown.as_mut().and_then(|shown| shown.interval.as_mut());
+        if let Some(line) = interval.and_then(|interval| interval.line(&self.costs[DECODE].counts)) {
             // An answer that is being shown ends somewhere in a line.
             let line_end = if io::stdout().is_terminal() { "\n" } else { "" };
-            let first = start.n_token + 1;
-            note(format_args!("{line_end}[tokens {first} to {}: {}]", counts.n_token, interval.describe()));
-            *start = counts;
+            note(format_args!("{line_end}{line}"));
         }
     }
 }
@@ -296,6 +358,37 @@ mod tests {
         let both = counts.plus(&slow);
         assert_eq!((both.n_token, both.stream.n_hit), (16, 6));
         assert_eq!(both.since(&slow).stream, counts.stream);
+    }
+
+    /// Statistics would come too often, never, or be averages over the whole answer, in which nothing is seen to fall.
+    #[test]
+    fn intervals_are_told_apart() {
+        let mut interval = Interval::default();
+        let mut lines = Vec::new();
+        for n_token in 1..=2 * N_INTERVAL {
+            // The second half is ten times slower.
+            let slow = n_token.saturating_sub(N_INTERVAL) as u64;
+            let time = Duration::from_millis(10 * n_token as u64 + 90 * slow);
+            lines.extend(interval.line(&Counts { n_token, time, ..Counts::default() }));
+        }
+        assert_eq!(lines.len(), 2);
+        assert!(lines[0].starts_with("[tokens 1 to 256: 100.0 tok/s"), "{lines:?}");
+        assert!(lines[1].starts_with("[tokens 257 to 512: 10.0 tok/s"), "{lines:?}");
+    }
+
+    /// A phase would be reported with the bytes or layers of half of it.
+    #[test]
+    fn costs_add_up() {
+        let cost = |storage_bytes| Cost {
+            counts: Counts { n_token: 2, ..Counts::default() },
+            timing: Timing { n_batch: 1, ..Timing::default() },
+            layers: vec![LayerStats { n_hit: 3, n_miss: 1 }],
+            storage_bytes,
+        };
+        let mut sum = Cost::default();
+        [cost(None), cost(Some(5)), cost(Some(6))].iter().for_each(|cost| sum.add(cost));
+        assert_eq!((sum.counts.n_token, sum.timing.n_batch, sum.storage_bytes), (6, 3, Some(11)));
+        assert_eq!(sum.layers, [LayerStats { n_hit: 9, n_miss: 3 }]);
     }
 
     /// The line that explains a slow answer would blame the wrong part, or give sums instead of values a token.

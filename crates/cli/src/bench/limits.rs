@@ -30,7 +30,8 @@ pub(crate) struct Machine {
     pub(crate) flop: f64,
 }
 
-/// What a model needs whatever happens, in bytes and floating-point operations.
+/// What a model needs whatever happens, in bytes and floating-point operations. Attention over the context is not
+/// counted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Needs {
     /// Average over layers.
@@ -39,8 +40,9 @@ pub(crate) struct Needs {
     dense_bytes: f64,
     /// The head, which is read once where logits are wanted.
     head_bytes: f64,
-    /// Of one token in all layers, attention over the context not counted.
+    /// Of every token.
     token_flops: f64,
+    /// Of a token whose logits are wanted, in addition: the head, and the experts of the last layer.
     head_flops: f64,
 }
 
@@ -134,44 +136,62 @@ impl Needs {
     pub(crate) fn of(store: &Store, n_expert_used: usize) -> Self {
         let config = store.config();
         let census = Census::of(store, n_expert_used);
-        let head = if config.tie_word_embeddings { Role::Embed } else { Role::LmHead };
-        let (mut dense, mut heads) = ((0.0, 0.0), (0.0, 0.0));
-        for tensor in &store.manifest().dense {
-            let sum = match tensor.role {
-                role if role == head => &mut heads,
-                // A lookup of some rows.
-                Role::Embed => continue,
-                _ => &mut dense,
-            };
-            sum.0 += tensor.format.matrix_bytes(tensor.rows, tensor.cols) as f64;
-            sum.1 += 2.0 * (tensor.rows * tensor.cols) as f64;
-        }
         let n_record = (config.n_layer() * config.n_expert).max(1) as f64;
-        let active_experts = (config.n_layer() * n_expert_used) as f64;
-        let expert_flops = 2.0 * census.expert_params as f64 / n_record;
-        Self {
+        let head = if config.tie_word_embeddings { Role::Embed } else { Role::LmHead };
+        let last = config.n_layer().checked_sub(1);
+        let expert_flops = 2.0 * census.expert_params as f64 / n_record * n_expert_used as f64;
+        let mut needs = Self {
             record_bytes: census.expert_bytes as f64 / n_record,
-            dense_bytes: dense.0,
-            head_bytes: heads.0,
-            token_flops: dense.1 + expert_flops * active_experts,
-            head_flops: heads.1,
+            dense_bytes: 0.0,
+            head_bytes: 0.0,
+            token_flops: expert_flops * last.unwrap_or(0) as f64,
+            head_flops: expert_flops,
+        };
+        for tensor in &store.manifest().dense {
+            let bytes = tensor.format.matrix_bytes(tensor.rows, tensor.cols) as f64;
+            let flops = 2.0 * (tensor.rows * tensor.cols) as f64;
+            match tensor.role {
+                role if role == head => {
+                    (needs.head_bytes, needs.head_flops) = (bytes, needs.head_flops + flops)
+                }
+                // A lookup of some rows.
+                Role::Embed => {}
+                role => {
+                    let is_wanted_only = tensor.layer == last && is_beside_experts(role);
+                    needs.dense_bytes += bytes;
+                    *(if is_wanted_only { &mut needs.head_flops } else { &mut needs.token_flops }) += flops;
+                }
+            }
         }
+        needs
     }
 
     /// Of what was done: `n_head` times logits. Only records that had to come from the drive count as read, not those
-    /// that were read for nothing or twice.
-    pub(crate) fn demand(&self, cost: &Cost, n_head: usize) -> Demand {
+    /// that were read for nothing or twice; behind a page cache (`is_paged`), what the system says that it read.
+    pub(crate) fn demand(&self, cost: &Cost, n_head: usize, is_paged: bool) -> Demand {
         let (n_token, n_head) = (cost.counts.n_token as f64, n_head as f64);
         let stream = &cost.counts.stream;
+        let read_bytes = match is_paged {
+            true => cost.storage_bytes.unwrap_or_default() as f64,
+            false => (stream.n_miss + stream.n_prefetch_hit) as f64 * self.record_bytes,
+        };
         Demand {
             n_token,
-            read_bytes: stream.n_miss as f64 * self.record_bytes,
+            read_bytes,
             touched_bytes: cost.timing.n_batch as f64 * self.dense_bytes
                 + (stream.n_hit + stream.n_miss) as f64 * self.record_bytes
                 + n_head * self.head_bytes,
             flops: n_token * self.token_flops + n_head * self.head_flops,
         }
     }
+}
+
+/// Is it used with the routed experts, after everything that later tokens depend on?
+fn is_beside_experts(role: Role) -> bool {
+    matches!(
+        role,
+        Role::Router | Role::SharedGate | Role::SharedUp | Role::SharedDown | Role::SharedExpertGate
+    )
 }
 
 #[cfg(target_os = "linux")]
@@ -223,12 +243,15 @@ mod tests {
             token_flops: 7.0,
             head_flops: 3.0,
         };
-        let stream = StreamStats { n_hit: 3, n_miss: 2, read_bytes: 999, ..Default::default() };
+        let stream =
+            StreamStats { n_hit: 3, n_miss: 2, n_prefetch_hit: 1, read_bytes: 999, ..Default::default() };
         let counts = Counts { n_token: 64, stream, ..Default::default() };
         let timing = model::Timing { n_batch: 2, ..Default::default() };
-        let demand = needs.demand(&Cost { counts, timing }, 1);
+        let cost = Cost { counts, timing, storage_bytes: Some(17), ..Default::default() };
+        let demand = needs.demand(&cost, 1, false);
         let expected =
-            Demand { n_token: 64.0, read_bytes: 20.0, touched_bytes: 2150.0, flops: 64.0 * 7.0 + 3.0 };
+            Demand { n_token: 64.0, read_bytes: 30.0, touched_bytes: 2150.0, flops: 64.0 * 7.0 + 3.0 };
         assert_eq!(demand, expected);
+        assert_eq!(needs.demand(&cost, 1, true), Demand { read_bytes: 17.0, ..expected });
     }
 }

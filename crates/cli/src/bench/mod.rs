@@ -92,7 +92,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
     drop(engine);
     let ssd = ssd_before.zip(measure_drive()?).map(|(before, after)| [before, after]);
     let machine = Machine::measure(plan.n_thread, ssd, flags.measure);
-    let outcome = Outcome::new(prefill, decode, machine, &needs);
+    let outcome = Outcome::new(prefill, decode, machine, &needs, plan.stream.mode == CacheMode::Page);
     outcome.show(flags, &setting);
     if let Some(path) = &flags.plot {
         outcome.plot(path, &setting)?;
@@ -136,12 +136,12 @@ fn measure(loaded: &mut Loaded, flags: &BenchFlags) -> anyhow::Result<(Series, S
 }
 
 impl Outcome {
-    fn new(prefill: Series, decode: Series, machine: Machine, needs: &Needs) -> Self {
+    fn new(prefill: Series, decode: Series, machine: Machine, needs: &Needs, is_paged: bool) -> Self {
         // Prefill wants the logits of its last token, decode those of each.
         let (n_prefill, n_decode) = (prefill.typical().len(), decode.sum().counts.n_token);
         Self {
-            prefill_bound: machine.bound(&needs.demand(&prefill.sum(), n_prefill)),
-            decode_bound: machine.bound(&needs.demand(&decode.sum(), n_decode)),
+            prefill_bound: machine.bound(&needs.demand(&prefill.sum(), n_prefill, is_paged)),
+            decode_bound: machine.bound(&needs.demand(&decode.sum(), n_decode, is_paged)),
             prefill,
             decode,
             machine,

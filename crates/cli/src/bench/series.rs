@@ -1,6 +1,7 @@
 //! Repetitions of one phase: medians and spread instead of one lucky or unlucky run.
 
 use serde::Serialize;
+use stream::LayerStats;
 
 use super::limits::{Bound, Limit};
 use crate::meter::{Cost, Counts, PhaseReport, ratio};
@@ -20,7 +21,11 @@ pub(crate) struct SeriesReport {
     bytes_per_token: Option<f64>,
     tok_s_min: Option<f64>,
     tok_s_max: Option<f64>,
+    /// What the drive delivered, where the system counts it: less than `bytes_read` behind a page cache.
+    storage_bytes: Option<f64>,
     ms_per_token: Split,
+    hit_rate_by_layer: Vec<Option<f64>>,
+    read_ahead: ReadAhead,
     bound_tok_s: Option<f64>,
     bound_by: Option<Limit>,
     fraction_of_bound: Option<f64>,
@@ -33,6 +38,14 @@ pub(crate) struct Split {
     pub(crate) compute: f64,
     pub(crate) read_wait: f64,
     pub(crate) other: f64,
+}
+
+/// Records that were read before they were asked for, a repetition.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(crate) struct ReadAhead {
+    pub(crate) records: f64,
+    /// Those that were asked for in time.
+    pub(crate) used: f64,
 }
 
 /// One repetition.
@@ -110,6 +123,13 @@ impl Series {
         }
     }
 
+    /// Averages of the typical repetitions.
+    pub(crate) fn read_ahead(&self) -> ReadAhead {
+        let stream = self.sum().counts.stream;
+        let mean = |n: u64| n as f64 / self.typical().len().max(1) as f64;
+        ReadAhead { records: mean(stream.n_prefetch), used: mean(stream.n_prefetch_hit) }
+    }
+
     pub(crate) fn report(&self, bound: Option<Bound>) -> SeriesReport {
         let state = |is_warm| if is_warm { "warm" } else { "cold" };
         let sample = |(i, cost): (usize, &Cost)| Sample {
@@ -117,7 +137,9 @@ impl Series {
             phase: cost.counts.report(),
             wait_seconds: cost.counts.stream.wait.as_secs_f64(),
         };
-        let spread = self.spread();
+        let (spread, sum) = (self.spread(), self.sum());
+        let layer_rate = |l: &LayerStats| ratio(l.n_hit as f64, (l.n_hit + l.n_miss) as f64);
+        let storage = self.typical().iter().map(|cost| cost.storage_bytes.map(|bytes| bytes as f64));
         SeriesReport {
             median: PhaseReport {
                 tokens: self.typical().first().map_or(0, |cost| cost.counts.n_token),
@@ -131,7 +153,10 @@ impl Series {
             bytes_per_token: self.bytes_per_token(),
             tok_s_min: spread.map(|(min, _)| min),
             tok_s_max: spread.map(|(_, max)| max),
+            storage_bytes: storage.collect::<Option<Vec<f64>>>().and_then(median),
             ms_per_token: self.split(),
+            hit_rate_by_layer: sum.layers.iter().map(layer_rate).collect(),
+            read_ahead: self.read_ahead(),
             bound_tok_s: bound.map(|bound| bound.tok_s),
             bound_by: bound.map(|bound| bound.by),
             fraction_of_bound: self.fraction(bound),
@@ -183,7 +208,8 @@ mod tests {
         layers[1][model::Phase::ReadWait as usize] = wait;
         layers[0][model::Phase::Experts as usize] = Duration::from_secs(seconds / 4);
         let timing = Timing { layers, ..Default::default() };
-        Cost { counts: Counts { n_token: 8, time: Duration::from_secs(seconds), stream }, timing }
+        let counts = Counts { n_token: 8, time: Duration::from_secs(seconds), stream };
+        Cost { counts, timing, ..Default::default() }
     }
 
     /// The run with an empty cache would be mixed with the others, or the parts would not be those of a token.

@@ -47,7 +47,10 @@ fn bench_reports_what_is_agreed() {
             "bytes_per_token",
             "tok_s_min",
             "tok_s_max",
+            "storage_bytes",
             "ms_per_token",
+            "hit_rate_by_layer",
+            "read_ahead",
             "bound_tok_s",
             "bound_by",
             "fraction_of_bound",
@@ -55,6 +58,8 @@ fn bench_reports_what_is_agreed() {
         ];
         assert_eq!(keys(phase), [&agreed[..], &more].concat());
         assert_eq!(keys(&phase["ms_per_token"]), ["compute", "read_wait", "other"]);
+        assert_eq!(keys(&phase["read_ahead"]), ["records", "used"]);
+        assert_eq!(phase["hit_rate_by_layer"].as_array().unwrap().len(), 4);
         let samples = phase["samples"].as_array().unwrap();
         let states: Vec<&Value> = samples.iter().map(|sample| &sample["cache_state"]).collect();
         assert_eq!(states, ["cold", "warm", "warm"]);
