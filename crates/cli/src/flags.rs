@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use convert::{Bits, PackOptions, RoleSelector, SYNTH_PRESETS};
+use convert::{Bits, PackOptions, RoleSelector, Routing, SYNTH_PRESETS};
 
 use crate::size::Size;
 
@@ -273,6 +273,10 @@ pub(crate) struct SynthFlags {
     /// Another size of the vocabulary.
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) vocab: Option<usize>,
+    /// Which experts tokens use: `uniform`; `zipf:S`, the expert of rank r in proportion to r^-S; `topics:N,G`, N
+    /// topics that each prefer experts of their own, by G times what tokens differ.
+    #[arg(long, value_name = "HOW", default_value_t = Routing::Uniform, value_parser = str::parse::<Routing>)]
+    pub(crate) routing: Routing,
     /// Makes the weights repeatable.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -355,6 +359,10 @@ mod tests {
             "serve",
             "synth out",
             "synth out --like gpt",
+            "synth out --like qwen3-30b --routing zipf:",
+            "synth out --like qwen3-30b --routing zipf:nan",
+            "synth out --like qwen3-30b --routing zipf:-1",
+            "synth out --like qwen3-30b --routing topics:0,1",
             "pack a b --bits 7",
             "pack a b --role lm_head",
         ];

@@ -58,6 +58,7 @@ pub(crate) fn synth(flags: &SynthFlags) -> anyhow::Result<()> {
         n_layer: flags.layers,
         n_vocab: flags.vocab,
         pack: pack_options(&flags.format),
+        routing: flags.routing,
         seed: flags.seed,
     };
     let mut shown = Shown::new("synth");

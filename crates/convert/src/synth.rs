@@ -1,8 +1,10 @@
 //! Stores of random weights at the shapes of real models, for tests and benchmarks of machines.
 //!
-//! Codes are random bytes; scales and biases make the weights zero on average with a standard deviation of about
-//! `1/sqrt(cols)`, so that activations keep their size and logits are finite. Nothing is meaningful but the shapes.
+//! Codes are random bytes, but for what [`Popularity`] makes; scales and biases make the weights zero on average with
+//! a standard deviation of about `1/sqrt(cols)`, so that activations keep their size and logits are finite. Nothing
+//! is meaningful but the shapes.
 
+use std::ops::Range;
 use std::path::Path;
 
 use half::bf16;
@@ -14,6 +16,8 @@ use store::{
 
 use crate::ConvertError;
 use crate::options::{Kind, PackOptions};
+use crate::popularity::{OUT_GAIN, Popularity, Routing};
+use crate::random::Random;
 use crate::work::{Piece, Progress, Unit, Work, planes_mut, row_bytes};
 
 /// What to make up.
@@ -27,6 +31,8 @@ pub struct SynthOptions {
     pub n_vocab: Option<usize>,
     /// Bits and group of the weights, overrides by role. [`crate::Bits::Source`] means BF16.
     pub pack: PackOptions,
+    /// Which experts the routers prefer.
+    pub routing: Routing,
     /// The same seed gives the same bytes.
     pub seed: u64,
 }
@@ -52,19 +58,20 @@ pub fn synth(
     options: &SynthOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<u64, ConvertError> {
-    write(out, plan(config(options)?, options)?, options.seed, progress)
+    write(out, plan(config(options)?, options)?, options, progress)
 }
 
 fn write(
     out: &Path,
     plan: StorePlan,
-    seed: u64,
+    options: &SynthOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<u64, ConvertError> {
     let out_bytes = plan.total_bytes();
     let work = Work::new(&plan);
+    let popularity = Popularity::new(options.routing, &plan.config, options.seed);
     let writer = StoreWriter::create(out, plan)?;
-    let produce = |unit: &Unit, _: &mut ()| Ok(piece(&work, unit, seed));
+    let produce = |unit: &Unit, _: &mut ()| Ok(piece(&work, unit, popularity.as_ref(), options.seed));
     work.run(writer, |unit| unit_bytes(&work, unit), produce, progress)?;
     Ok(out_bytes)
 }
@@ -94,7 +101,10 @@ fn plan(config: ModelConfig, options: &SynthOptions) -> Result<StorePlan, Conver
         formats[i] = format(Kind::Expert(part), ExpertLayer::shape(&config, part).1)?;
     }
     let experts = vec![ExpertPlan { formats }; config.n_layer()];
-    let fingerprint = format!("seed {}", options.seed);
+    let fingerprint = match options.routing {
+        Routing::Uniform => format!("seed {}", options.seed),
+        routing => format!("seed {}, routing {routing}", options.seed),
+    };
     let source = Source { kind: "synthetic".into(), fingerprint, skipped: Vec::new() };
     Ok(StorePlan {
         name: format!("synthetic {}", options.like),
@@ -179,14 +189,25 @@ fn unit_bytes(work: &Work, unit: &Unit) -> u64 {
     }
 }
 
-fn piece(work: &Work, unit: &Unit, seed: u64) -> Piece {
+fn piece(work: &Work, unit: &Unit, popularity: Option<&Popularity>, seed: u64) -> Piece {
+    // With preferred experts, layers add little to what they are given.
+    let std = |is_out: bool, cols: usize| {
+        let gain = if is_out && popularity.is_some() { OUT_GAIN as f32 } else { 1.0 };
+        gain / (cols as f32).sqrt()
+    };
     match unit {
         Unit::Dense { idx, rows } => {
-            let DensePlan { role, format, cols, .. } = work.dense[*idx];
+            let dense @ &DensePlan { role, format, cols, .. } = &work.dense[*idx];
             let mut random = Random::new([seed, 0, *idx as u64, rows.start as u64]);
             let mut planes = row_bytes(format, cols).map(|bytes| vec![0; rows.len() * bytes]);
+            if let Some(popularity) = popularity.filter(|_| Popularity::shapes(role)) {
+                encode(dense, rows.clone(), popularity, &mut random, &mut planes);
+                return Piece::Dense(planes);
+            }
+            let is_out = matches!(role, Role::AttnO | Role::LinearOut | Role::SharedDown);
             let [codes, scales, biases] = &mut planes;
-            fill(role.is_f32().then_some(role), format, cols, [codes, scales, biases], &mut random);
+            let small = role.is_f32().then_some(role);
+            fill(small, format, std(is_out, cols), [codes, scales, biases], &mut random);
             Piece::Dense(planes)
         }
         Unit::Expert { layer, expert } => {
@@ -194,24 +215,37 @@ fn piece(work: &Work, unit: &Unit, seed: u64) -> Piece {
             let mut random = Random::new([seed, 1, *layer as u64, *expert as u64]);
             let mut record = vec![0; ExpertLayer::stride_bytes(formats, &work.config)];
             for (i, range) in ExpertLayer::ranges(formats, &work.config).into_iter().enumerate() {
-                let (rows, cols) = ExpertLayer::shape(&work.config, ExpertPart::ALL[i]);
-                fill(
-                    None,
-                    formats[i],
-                    cols,
-                    planes_mut(formats[i], rows, cols, &mut record[range]),
-                    &mut random,
-                );
+                let part = ExpertPart::ALL[i];
+                let (rows, cols) = ExpertLayer::shape(&work.config, part);
+                let planes = planes_mut(formats[i], rows, cols, &mut record[range]);
+                fill(None, formats[i], std(part == ExpertPart::Down, cols), planes, &mut random);
             }
             Piece::Expert(record)
         }
     }
 }
 
-/// Fills whole rows with plausible weights. `small` is the role of a vector or convolution, which is F32.
-fn fill(small: Option<Role>, format: Format, cols: usize, planes: [&mut [u8]; 3], random: &mut Random) {
+/// Makes the rows that preferences are in.
+fn encode(
+    dense: &DensePlan,
+    rows: Range<usize>,
+    popularity: &Popularity,
+    random: &mut Random,
+    planes: &mut [Vec<u8>; 3],
+) {
+    let mut numbers = vec![0.0; dense.cols];
+    let ([codes, scales, biases], [n_code, n_scale, n_bias]) = (planes, row_bytes(dense.format, dense.cols));
+    for (i, row) in rows.enumerate() {
+        popularity.row(dense.role, dense.layer, row, random, &mut numbers);
+        let (codes, scales) = (&mut codes[i * n_code..][..n_code], &mut scales[i * n_scale..][..n_scale]);
+        let biases = &mut biases[i * n_bias..][..n_bias];
+        quant::encode_row(dense.format, &numbers, codes, scales, biases).expect("these are small numbers");
+    }
+}
+
+/// Fills whole rows with plausible weights: 0 on average, standard deviation `std`. `small` is the role of a vector or convolution, which is F32.
+fn fill(small: Option<Role>, format: Format, std: f32, planes: [&mut [u8]; 3], random: &mut Random) {
     let [codes, scales, biases] = planes;
-    let std = 1.0 / (cols as f32).sqrt();
     match format {
         Format::Affine { bits, .. } => {
             random.fill(codes);
@@ -253,65 +287,23 @@ fn fill_bf16(out: &mut [u8], value: f32) {
     out.chunks_exact_mut(2).for_each(|w| w.copy_from_slice(&bytes));
 }
 
-/// xoshiro256++ (Blackman and Vigna, public domain), seeded with splitmix64: several GB/s.
-struct Random([u64; 4]);
-
-impl Random {
-    fn new(seed: [u64; 4]) -> Self {
-        let mut state = 0;
-        Self(seed.map(|word| {
-            state = mix(state ^ word);
-            state
-        }))
-    }
-
-    fn next(&mut self) -> u64 {
-        let s = &mut self.0;
-        let out = s[0].wrapping_add(s[3]).rotate_left(23).wrapping_add(s[0]);
-        let t = s[1] << 17;
-        s[2] ^= s[0];
-        s[3] ^= s[1];
-        s[1] ^= s[2];
-        s[0] ^= s[3];
-        s[2] ^= t;
-        s[3] = s[3].rotate_left(45);
-        out
-    }
-
-    fn fill(&mut self, out: &mut [u8]) {
-        let mut chunks = out.chunks_exact_mut(8);
-        for chunk in &mut chunks {
-            chunk.copy_from_slice(&self.next().to_le_bytes());
-        }
-        let rest = chunks.into_remainder();
-        let n = rest.len();
-        rest.copy_from_slice(&self.next().to_le_bytes()[..n]);
-    }
-
-    /// Uniform on 0..1.
-    fn unit(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 24) as f32
-    }
-}
-
-/// splitmix64's step and output function.
-fn mix(x: u64) -> u64 {
-    let x = x.wrapping_add(0x9e37_79b9_7f4a_7c15);
-    let x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    let x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    x ^ (x >> 31)
-}
-
 #[cfg(test)]
 mod tests {
-    use store::Store;
+    use store::{Dense, Store};
 
     use super::*;
     use crate::Bits;
 
     fn options(like: &str, n_layer: usize, bits: Bits) -> SynthOptions {
         let pack = PackOptions { bits, ..PackOptions::default() };
-        SynthOptions { like: like.into(), n_layer: Some(n_layer), n_vocab: Some(64), pack, seed: 1 }
+        SynthOptions {
+            like: like.into(),
+            n_layer: Some(n_layer),
+            n_vocab: Some(64),
+            pack,
+            routing: Routing::Uniform,
+            seed: 1,
+        }
     }
 
     /// A store of a preset's layers with few and narrow experts.
@@ -320,7 +312,8 @@ mod tests {
         let config = ModelConfig { n_expert: 8, d_ff_expert: 64, d_model: 256, ..config(&options).unwrap() };
         let mut last = (0, 0);
         let mut progress = |p: Progress| last = (p.done_bytes, p.total_bytes);
-        write(out, plan(config, &options).unwrap(), seed, &mut progress).unwrap();
+        let options = SynthOptions { seed, ..options };
+        write(out, plan(config, &options).unwrap(), &options, &mut progress).unwrap();
         assert!(last.0 == last.1 && last.0 > 0, "{last:?}");
         Store::open(out).unwrap()
     }
@@ -399,6 +392,109 @@ mod tests {
             let formats = plan(config.clone(), &full).unwrap().experts[0].formats;
             assert_eq!(ExpertLayer::ranges(&formats, &config)[2].end, bytes, "{preset}");
             assert_eq!(config.n_layer_of(LayerKind::LinearAttention), n_linear, "{preset}");
+        }
+    }
+
+    const N_TOKEN: usize = 2048;
+
+    /// The experts that the router of `layer` chooses for each token's embedding, sorted.
+    fn chosen(dense: &Dense, layer: usize, k: usize) -> Vec<Vec<usize>> {
+        let decoded = |role, layer| -> Vec<Vec<f64>> {
+            let matrix = dense.matrix(role, layer);
+            let mut row = vec![0.0; matrix.cols()];
+            let mut decode = |i| {
+                matrix.view().decode_row(i, &mut row);
+                row.iter().map(|&w| f64::from(w)).collect()
+            };
+            (0..matrix.rows()).map(&mut decode).collect()
+        };
+        let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+        let router = decoded(Role::Router, Some(layer));
+        let choose = |x: Vec<f64>| {
+            let norm = (product(&x, &x) / x.len() as f64).sqrt();
+            let logits: Vec<f64> = router.iter().map(|row| product(row, &x) / norm).collect();
+            let mut order: Vec<usize> = (0..logits.len()).collect();
+            order.sort_by(|&a, &b| logits[b].total_cmp(&logits[a]));
+            order.truncate(k);
+            order.sort_unstable();
+            order
+        };
+        decoded(Role::Embed, None).into_iter().map(choose).collect()
+    }
+
+    fn routed_store(out: &Path, routing: Routing) -> (Store, ModelConfig) {
+        let options = SynthOptions { routing, ..options("qwen3.5-397b", 4, Bits::N(4)) };
+        let shapes = config(&options).unwrap();
+        let config = ModelConfig {
+            n_expert: 64,
+            n_expert_used: 4,
+            d_ff_expert: 64,
+            d_model: 512,
+            n_vocab: N_TOKEN,
+            ..shapes
+        };
+        write(out, plan(config.clone(), &options).unwrap(), &options, &mut |_| ()).unwrap();
+        (Store::open(out).unwrap(), config)
+    }
+
+    /// Experts are not used as often as asked for, or the same ones in all layers.
+    #[test]
+    fn popularity_has_the_exponent_asked_for() {
+        let dir = tempfile::tempdir().unwrap();
+        for (routing, exponent) in
+            [(Routing::Uniform, 0.0), (Routing::Zipf(0.5), 0.5), (Routing::Zipf(1.0), 1.0)]
+        {
+            let (store, config) = routed_store(&dir.path().join(routing.to_string()), routing);
+            let dense = store.load_dense(&mut |_| ()).unwrap();
+            let mut favourites = Vec::new();
+            for layer in 0..config.n_layer() {
+                let mut counts = vec![(0.0f64, 0); config.n_expert];
+                for expert in chosen(&dense, layer, config.n_expert_used).concat() {
+                    counts[expert] = (counts[expert].0 + 1.0, expert);
+                }
+                counts.sort_by(|a, b| b.0.total_cmp(&a.0));
+                favourites.push(counts[0].1);
+                let points =
+                    counts.iter().zip(1..).map(|((n, _), rank)| (f64::from(rank).ln(), n.max(1.0).ln()));
+                let slope = slope(points.collect());
+                assert!((slope + exponent).abs() < 0.15, "{routing} layer {layer}: {slope}");
+            }
+            favourites.dedup();
+            assert!(favourites.len() > 1, "{routing}: {favourites:?}");
+        }
+    }
+
+    /// Of the line that fits best.
+    fn slope(points: Vec<(f64, f64)>) -> f64 {
+        let n = points.len() as f64;
+        let (x, y) = points.iter().fold((0.0, 0.0), |sum, p| (sum.0 + p.0 / n, sum.1 + p.1 / n));
+        let (up, down) = points
+            .iter()
+            .fold((0.0, 0.0), |sum, p| (sum.0 + (p.0 - x) * (p.1 - y), sum.1 + (p.0 - x).powi(2)));
+        up / down
+    }
+
+    /// Tokens of a topic do not share experts, or share them with all other tokens.
+    #[test]
+    fn topics_have_experts_of_their_own() {
+        let dir = tempfile::tempdir().unwrap();
+        let routing = Routing::Topics { n_topic: 8, gain: 1.5 };
+        let (store, config) = routed_store(&dir.path().join("store"), routing);
+        assert_eq!(store.manifest().source.fingerprint, "seed 1, routing topics:8,1.5");
+        let dense = store.load_dense(&mut |_| ()).unwrap();
+        let popularity = Popularity::new(routing, &config, 1).unwrap();
+        for layer in 0..config.n_layer() {
+            let chosen = chosen(&dense, layer, config.n_expert_used);
+            let (mut same, mut other) = ((0, 0), (0, 0));
+            for a in 0..200 {
+                for b in 0..a {
+                    let sum = if popularity.topic(a) == popularity.topic(b) { &mut same } else { &mut other };
+                    sum.0 += chosen[a].iter().filter(|e| chosen[b].contains(e)).count();
+                    sum.1 += config.n_expert_used;
+                }
+            }
+            let share = |(n, of): (usize, usize)| n as f64 / of as f64;
+            assert!(share(same) > 2.5 * share(other), "layer {layer}: {same:?} {other:?}");
         }
     }
 }

@@ -44,9 +44,13 @@ impl Directory {
         }
     }
 
+    pub(crate) fn contains(&self, record: usize) -> bool {
+        self.slots[record] != u32::MAX
+    }
+
     /// Uses a record, whose heat is up to date; was it in memory?
     pub(crate) fn touch(&mut self, heat: &HeatTable, layer: usize, record: usize) -> bool {
-        let is_hit = self.slots[record] != u32::MAX;
+        let is_hit = self.contains(record);
         let slot = if is_hit {
             let slot = self.slots[record] as usize;
             self.policy.remove(layer, slot);
