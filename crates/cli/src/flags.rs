@@ -53,6 +53,9 @@ pub(crate) struct RunFlags {
     /// Result as JSON on standard output, everything else on standard error.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write down which experts each token uses, for `bench --trace`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record_routing: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) answer: AnswerFlags,
     #[command(flatten)]
@@ -224,6 +227,15 @@ pub(crate) struct BenchFlags {
     /// Draw the time by layer and phase, and the hit rate against the cache size.
     #[arg(long, value_name = "FILE.svg", value_parser = svg_path)]
     pub(crate) plot: Option<PathBuf>,
+    /// Write down which experts each token uses.
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    pub(crate) record_routing: Option<PathBuf>,
+    /// Use experts that --record-routing wrote down, instead of the router's: speeds are those of that text.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Pretend that all experts are in memory: the most that this machine can compute. The output means nothing.
+    #[arg(long)]
+    pub(crate) assume_resident: bool,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
 }
@@ -351,6 +363,7 @@ mod tests {
             "bench m --measure 0",
             "bench m --measure nan",
             "bench m --plot chart.png",
+            "bench m --trace a --record-routing b",
             "eval m",
             "eval m --ids a",
             "eval m --dump-logits a",

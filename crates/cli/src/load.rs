@@ -3,6 +3,7 @@
 use kernels::Cpu;
 use model::Engine;
 use store::Store;
+use stream::CacheMode;
 
 use crate::flags::EngineFlags;
 use crate::output::note;
@@ -15,10 +16,30 @@ pub(crate) struct Loaded {
     pub(crate) plan: Plan,
 }
 
+/// What is made different from a machine's real state, to measure something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Experiment {
+    /// Nothing is read once all slots are full.
+    pub(crate) assume_resident: bool,
+}
+
 /// Plans the memory and loads the dense weights. What else the process needs (the tokenizer) is loaded before, so that
 /// the plan can count it.
 pub(crate) fn load(store: &Store, flags: &EngineFlags, work: Work) -> anyhow::Result<Loaded> {
-    let plan = Plan::new(&Wishes::from(flags), store, work)?;
+    load_for(store, flags, work, Experiment::default())
+}
+
+/// The same, for an experiment.
+pub(crate) fn load_for(
+    store: &Store,
+    flags: &EngineFlags,
+    work: Work,
+    experiment: Experiment,
+) -> anyhow::Result<Loaded> {
+    let mut plan = Plan::new(&Wishes::from(flags), store, work)?;
+    if experiment.assume_resident {
+        plan.stream.mode = CacheMode::Assumed;
+    }
     if plan.is_approximate {
         let own = store.config().n_expert_used;
         note(format_args!(

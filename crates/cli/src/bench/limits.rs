@@ -166,6 +166,11 @@ impl Needs {
         needs
     }
 
+    /// Average over layers.
+    pub(crate) fn record_bytes(&self) -> f64 {
+        self.record_bytes
+    }
+
     /// Of what was done: `n_head` times logits. Only records that had to come from the drive count as read, not those
     /// that were read for nothing or twice; behind a page cache (`is_paged`), what the system says that it read.
     pub(crate) fn demand(&self, cost: &Cost, n_head: usize, is_paged: bool) -> Demand {

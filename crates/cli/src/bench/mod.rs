@@ -4,6 +4,7 @@
 //! words of a text share more experts than random ids do: hit rates of real use are higher.
 
 mod compare;
+mod hits;
 mod limits;
 mod plot;
 mod series;
@@ -15,29 +16,34 @@ use std::path::Path;
 
 use model::TokenModel;
 use serde::Serialize;
-use stream::CacheMode;
+use store::Store;
+use stream::{CacheMode, RoutingTrace};
 
 use crate::error::CliError;
-use crate::flags::BenchFlags;
-use crate::load::{Loaded, load};
+use crate::flags::{BenchFlags, Cache};
+use crate::load::{Experiment, Loaded, load_for};
 use crate::meter::{Counts, Metered};
 use crate::outfile::OutFile;
 use crate::output::note;
-use crate::plan::Work;
+use crate::plan::{Plan, Work};
 use crate::report::Setting;
 use crate::size::Size;
 use crate::{report, target, timing};
+use hits::Shape;
 use limits::{Bound, Drive, Machine, Needs};
 use series::{Series, SeriesReport};
 
 /// `--json` of `bench`.
 #[derive(Serialize)]
-struct BenchReport {
+struct BenchReport<'a> {
     bench_version: u64,
-    /// Was the page cache emptied before the cold run? `null` for the demo model.
-    pages_dropped: Option<bool>,
     #[serde(flatten)]
-    setting: Setting,
+    setting: &'a Setting,
+    n_slot: usize,
+    /// Where experts came from, if not from the router.
+    trace: Option<&'a Path>,
+    /// Was the page cache emptied before the cold run? `null` where nothing is on a drive.
+    pages_dropped: Option<bool>,
     phases: PhaseReports,
     limits: Limits,
 }
@@ -61,43 +67,50 @@ struct Limits {
     gflop_s: f64,
 }
 
-/// Everything that was measured.
-struct Outcome {
+/// What the runs gave.
+struct Runs {
     prefill: Series,
     decode: Series,
+    setting: Setting,
+    plan: Plan,
+    needs: Needs,
+    /// Of a layer.
+    n_expert: usize,
+    /// Bytes a second that the drive gave before and after, or that the simulated one has.
+    ssd: Option<[f64; 2]>,
+    pages_dropped: Option<bool>,
+    /// Recorded or replayed.
+    routing: Option<RoutingTrace>,
+}
+
+/// The runs, and what they could have been.
+struct Outcome {
+    runs: Runs,
     machine: Machine,
     prefill_bound: Option<Bound>,
     decode_bound: Option<Bound>,
 }
 
 pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
+    refuse_contradictions(flags)?;
     // Files of the user are looked at before the work, not after it.
     let before = flags.compare.as_deref().map(compare::read).transpose()?;
+    let trace = flags.trace.as_deref().map(|path| read_trace(path, flags)).transpose()?;
     let store = target::open(flags.model.as_deref())?;
-    let n_all = flags.prompt_tokens + flags.warmup + flags.tokens;
-    let work = Work { n_ctx: Some(n_all), n_feed: Some(flags.prompt_tokens), n_snapshot: 0 };
-    let mut loaded = load(&store, &flags.engine, work)?;
-    let needs = Needs::of(&store, loaded.plan.n_expert_used);
-    let drive = Drive::of(&store, &needs, loaded.plan.stream.tuning);
-    let measure_drive = || drive.as_ref().map(|drive| drive.measure(flags.measure)).transpose();
-    let ssd_before = measure_drive()?;
-    let pages_dropped = drive.as_ref().map(Drive::forget_pages).transpose()?;
-    if pages_dropped == Some(false) && loaded.plan.stream.mode == CacheMode::Page {
-        note("note: this system does not let us empty its page cache: the cold run may be warm");
+    let work = Work {
+        n_ctx: Some(flags.prompt_tokens + n_decode(flags)),
+        n_feed: Some(flags.prompt_tokens),
+        n_snapshot: 0,
+    };
+    let outcome = Outcome::of(run(&store, trace, work, flags)?, flags);
+    outcome.show(flags);
+    if let Some((path, routing)) = flags.record_routing.as_ref().zip(outcome.runs.routing.as_ref()) {
+        routing.write(path)?;
     }
-    let (prefill, decode) = measure(&mut loaded, flags)?;
-    let setting = Setting::of(&store, &loaded);
-    let Loaded { engine, plan } = loaded;
-    // The limits are measured with the model's memory given back.
-    drop(engine);
-    let ssd = ssd_before.zip(measure_drive()?).map(|(before, after)| [before, after]);
-    let machine = Machine::measure(plan.n_thread, ssd, flags.measure);
-    let outcome = Outcome::new(prefill, decode, machine, &needs, plan.stream.mode == CacheMode::Page);
-    outcome.show(flags, &setting);
-    if let Some(path) = &flags.plot {
-        outcome.plot(path, &setting)?;
+    if let Some((path, routing)) = flags.plot.as_ref().zip(outcome.runs.routing.as_ref()) {
+        outcome.plot(path, routing, flags)?;
     }
-    let report = serde_json::to_value(outcome.report(setting, pages_dropped))?;
+    let report = serde_json::to_value(outcome.report(flags))?;
     if let Some(before) = before {
         note(compare::table(&before, &report));
     }
@@ -105,6 +118,81 @@ pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
         report::print(&report)?;
     }
     Ok(())
+}
+
+/// What clap cannot know.
+fn refuse_contradictions(flags: &BenchFlags) -> Result<(), CliError> {
+    if flags.assume_resident && flags.engine.cache == Cache::Page {
+        let why = "--cache page leaves reading to the system: not with --assume-resident";
+        return Err(CliError::Usage(why.into()));
+    }
+    Ok(())
+}
+
+/// Tokens that a repetition decodes.
+fn n_decode(flags: &BenchFlags) -> usize {
+    flags.warmup + flags.tokens
+}
+
+/// A trace that is long enough.
+fn read_trace(path: &Path, flags: &BenchFlags) -> anyhow::Result<RoutingTrace> {
+    let trace = RoutingTrace::read(path)?;
+    let (n_token, n_needed) = (trace.n_token(), flags.repeat * (flags.prompt_tokens + n_decode(flags)));
+    if n_token < n_needed {
+        let why = format!(
+            "{}: the routing of {n_token} tokens, {n_needed} are needed; lower --repeat, --prompt-tokens or --tokens",
+            path.display()
+        );
+        return Err(CliError::Usage(why).into());
+    }
+    Ok(trace)
+}
+
+/// Loads, measures and gives the model's memory back.
+fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlags) -> anyhow::Result<Runs> {
+    let experiment = Experiment { assume_resident: flags.assume_resident };
+    let mut loaded = load_for(store, &flags.engine, work, experiment)?;
+    let needs = Needs::of(store, loaded.plan.n_expert_used);
+    let drive = Drive::of(store, &needs, loaded.plan.stream.tuning).filter(|_| !flags.assume_resident);
+    let measure_drive = || drive.as_ref().map(|drive| drive.measure(flags.measure)).transpose();
+    let before = measure_drive()?;
+    let pages_dropped = drive.as_ref().map(Drive::forget_pages).transpose()?;
+    say_what_is_special(flags, pages_dropped, loaded.plan.stream.mode);
+    match trace {
+        Some(trace) => loaded.engine.replay_routing(trace)?,
+        None if is_recorded(flags) => loaded.engine.record_routing(),
+        None => {}
+    }
+    let (prefill, decode) = measure(&mut loaded, flags)?;
+    let setting = Setting::of(store, &loaded);
+    let routing = loaded.engine.take_routing();
+    let Loaded { engine, plan, .. } = loaded;
+    // The drive is measured with the model's memory given back, and memory after it.
+    drop(engine);
+    let ssd = before.zip(measure_drive()?).map(|(before, after)| [before, after]);
+    let n_expert = store.config().n_expert;
+    Ok(Runs { prefill, decode, setting, plan, needs, n_expert, ssd, pages_dropped, routing })
+}
+
+fn is_recorded(flags: &BenchFlags) -> bool {
+    flags.plot.is_some() || flags.record_routing.is_some()
+}
+
+/// Results of experiments are not to be taken for those of the machine.
+fn say_what_is_special(flags: &BenchFlags, pages_dropped: Option<bool>, mode: CacheMode) {
+    if flags.assume_resident {
+        note(
+            "note: experts that are not in memory are taken to be (--assume-resident): the output means nothing",
+        );
+    }
+    if let Some(path) = &flags.trace {
+        note(format_args!("note: {} says which experts are used: the output means nothing", path.display()));
+    } else if is_recorded(flags) {
+        note("note: routing is recorded, for which prefill computes the last layer of all tokens");
+    }
+    if pages_dropped == Some(false) && mode == CacheMode::Page {
+        note("note: this system does not let us empty its page cache: the cold run may be warm");
+    }
 }
 
 /// Repeats: feeds a prompt, then tokens one by one. The ids go on from one repetition to the next, so that none finds
@@ -136,34 +224,40 @@ fn measure(loaded: &mut Loaded, flags: &BenchFlags) -> anyhow::Result<(Series, S
 }
 
 impl Outcome {
-    fn new(prefill: Series, decode: Series, machine: Machine, needs: &Needs, is_paged: bool) -> Self {
+    fn of(runs: Runs, flags: &BenchFlags) -> Self {
+        let machine = Machine::measure(runs.plan.n_thread, runs.ssd, flags.measure);
+        let is_paged = runs.plan.stream.mode == CacheMode::Page;
+        let bound =
+            |series: &Series, n_head| machine.bound(&runs.needs.demand(&series.sum(), n_head, is_paged));
         // Prefill wants the logits of its last token, decode those of each.
-        let (n_prefill, n_decode) = (prefill.typical().len(), decode.sum().counts.n_token);
+        let (n_prefill, n_decode) = (runs.prefill.typical().len(), runs.decode.sum().counts.n_token);
         Self {
-            prefill_bound: machine.bound(&needs.demand(&prefill.sum(), n_prefill, is_paged)),
-            decode_bound: machine.bound(&needs.demand(&decode.sum(), n_decode, is_paged)),
-            prefill,
-            decode,
+            prefill_bound: bound(&runs.prefill, n_prefill),
+            decode_bound: bound(&runs.decode, n_decode),
             machine,
+            runs,
         }
     }
 
     fn phases(&self) -> [(&'static str, &Series, Option<Bound>); 2] {
-        [("prefill", &self.prefill, self.prefill_bound), ("decode", &self.decode, self.decode_bound)]
+        let Self { runs, prefill_bound, decode_bound, .. } = self;
+        [("prefill", &runs.prefill, *prefill_bound), ("decode", &runs.decode, *decode_bound)]
     }
 
-    fn report(&self, setting: Setting, pages_dropped: Option<bool>) -> BenchReport {
+    fn report<'a>(&'a self, flags: &'a BenchFlags) -> BenchReport<'a> {
         let [prefill, decode] = self.phases().map(|(_, series, bound)| series.report(bound));
         let giga = |value: f64| value / 1e9;
         BenchReport {
             bench_version: compare::VERSION,
-            pages_dropped,
-            setting,
+            setting: &self.runs.setting,
+            n_slot: self.runs.plan.stream.n_slot,
+            trace: flags.trace.as_deref(),
+            pages_dropped: self.runs.pages_dropped,
             limits: Limits {
                 ssd_gb_s: self.machine.ssd_mean().map(giga),
                 ram_gb_s: giga(self.machine.ram),
                 bound_tok_s: self.decode_bound.map(|bound| bound.tok_s),
-                fraction_of_bound: self.decode.fraction(self.decode_bound),
+                fraction_of_bound: self.runs.decode.fraction(self.decode_bound),
                 ssd_before_gb_s: self.machine.ssd.map(|[before, _]| giga(before)),
                 ssd_after_gb_s: self.machine.ssd.map(|[_, after]| giga(after)),
                 gflop_s: giga(self.machine.flop),
@@ -173,10 +267,17 @@ impl Outcome {
     }
 
     /// Draws a chart into `path`.
-    fn plot(&self, path: &Path, setting: &Setting) -> Result<(), CliError> {
-        let (prefill, decode) = (self.prefill.sum().timing, self.decode.sum().timing);
-        let chart = plot::Chart { title: setting.title(), prefill: &prefill, decode: &decode, hits: None };
-        let svg = plot::draw(&chart);
+    fn plot(&self, path: &Path, routing: &RoutingTrace, flags: &BenchFlags) -> Result<(), CliError> {
+        let Runs { prefill, decode, plan, needs, setting, n_expert, .. } = &self.runs;
+        let shape =
+            Shape { n_repeat: flags.repeat, n_prompt: flags.prompt_tokens, n_decode: n_decode(flags) };
+        let run = (plan.stream.n_slot, decode.median(Counts::hit_rate));
+        let svg = plot::draw(&plot::Chart {
+            title: setting.title(),
+            prefill: &prefill.sum().timing,
+            decode: &decode.sum().timing,
+            hits: &hits::curve(routing, shape, *n_expert, needs.record_bytes(), run),
+        });
         let write = |mut file: OutFile| file.write_all(svg.as_bytes()).and_then(|()| file.finish());
         OutFile::create(path).and_then(write).map_err(|source| CliError::Io {
             path: path.to_owned(),
@@ -186,7 +287,7 @@ impl Outcome {
     }
 
     /// For people.
-    fn show(&self, flags: &BenchFlags, setting: &Setting) {
+    fn show(&self, flags: &BenchFlags) {
         for (name, series, bound) in self.phases() {
             if flags.timing {
                 note(timing::table(name, &series.sum().timing));
@@ -202,7 +303,7 @@ impl Outcome {
             self.machine.ram / 1e9,
             self.machine.flop / 1e9,
         ));
-        note(format_args!("memory   peak {}", Size(setting.peak_rss_bytes)));
+        note(format_args!("memory   peak {}", Size(self.runs.setting.peak_rss_bytes)));
     }
 }
 
@@ -225,6 +326,11 @@ fn describe(name: &str, series: &Series, bound: Option<Bound>) {
         split.read_wait,
         split.other,
     ));
+    let ahead = series.read_ahead();
+    if ahead.records > 0.0 {
+        let share = 100.0 * ahead.used / ahead.records;
+        note(format_args!("         {:.0} experts read ahead, {share:.1} % of them used", ahead.records));
+    }
     if let Some((bound, fraction)) = bound.zip(series.fraction(bound)) {
         note(format_args!(
             "         {:.1} % of the {:.2} tok/s that the {} allows",

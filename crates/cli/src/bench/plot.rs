@@ -11,6 +11,8 @@ const RIGHT: f64 = 24.0;
 const PLOT: f64 = 190.0;
 const PANEL: f64 = 280.0;
 const HEADER: f64 = 64.0;
+/// Models of few layers would be drawn as walls.
+const BAR_WIDTH_MAX: f64 = 64.0;
 
 /// Colours that people with any colour vision can tell apart (Okabe and Ito's set), one a phase of a layer.
 const PHASE_COLOURS: [&str; Phase::ALL.len()] =
@@ -23,8 +25,7 @@ pub(super) struct Chart<'a> {
     pub(super) title: String,
     pub(super) prefill: &'a Timing,
     pub(super) decode: &'a Timing,
-    /// Known where the routing of the run is.
-    pub(super) hits: Option<HitCurve>,
+    pub(super) hits: &'a HitCurve,
 }
 
 /// Hit rates that cache sizes would have had with the routing of the run.
@@ -48,15 +49,12 @@ struct Frame {
 
 /// The whole picture.
 pub(super) fn draw(chart: &Chart<'_>) -> String {
-    let n_panel = 2.0 + if chart.hits.is_some() { 1.0 } else { 0.0 };
-    let mut svg = Svg::new(WIDTH, HEADER + n_panel * PANEL);
+    let mut svg = Svg::new(WIDTH, HEADER + 3.0 * PANEL);
     svg.title((LEFT, 22.0), &chart.title);
     legend(&mut svg);
     layers(&mut svg, HEADER, "prefill", chart.prefill);
     layers(&mut svg, HEADER + PANEL, "decode", chart.decode);
-    if let Some(hits) = &chart.hits {
-        hit_curve(&mut svg, HEADER + 2.0 * PANEL, hits);
-    }
+    hit_curve(&mut svg, HEADER + 2.0 * PANEL, chart.hits);
     svg.finish()
 }
 
@@ -88,13 +86,14 @@ fn layers(svg: &mut Svg, top: f64, name: &str, timing: &Timing) {
         ),
     );
     frame.y_axis(svg, "ms a token", |y| format!("{y}"));
-    let width = frame.x(1.0) - frame.x(0.0);
+    let width = (0.8 * (frame.x(1.0) - frame.x(0.0))).min(BAR_WIDTH_MAX);
     for (layer, phases) in timing.layers.iter().enumerate() {
+        let middle = frame.x(layer as f64 + 0.5);
         let mut below = 0.0;
         for (phase, &time) in Phase::ALL.into_iter().zip(phases) {
             let (from, to) = (below, below + ms(time));
-            let at = (frame.x(layer as f64) + 0.1 * width, frame.y(to));
-            let size = (0.8 * width, frame.y(from) - frame.y(to));
+            let at = (middle - width / 2.0, frame.y(to));
+            let size = (width, frame.y(from) - frame.y(to));
             let hint = format!("layer {layer}, {}: {:.3} ms a token", phase.name(), ms(time));
             svg.rect(at, size, PHASE_COLOURS[phase as usize], &hint);
             below = to;
@@ -234,8 +233,7 @@ mod tests {
             run: (20, Some(0.19)),
         };
         let (prefill, decode) = (timing(3), timing(3));
-        let svg =
-            draw(&Chart { title: "a <model>".into(), prefill: &prefill, decode: &decode, hits: Some(hits) });
+        let svg = draw(&Chart { title: "a <model>".into(), prefill: &prefill, decode: &decode, hits: &hits });
         assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
         for tag in ["svg", "rect", "text", "title"] {
             let (open, close) = (format!("<{tag}"), format!("</{tag}>"));
@@ -266,7 +264,7 @@ mod tests {
             title: String::new(),
             prefill: &empty,
             decode: &empty,
-            hits: Some(HitCurve::default()),
+            hits: &HitCurve::default(),
         });
         assert!(!svg.contains("NaN") && !svg.contains("inf"), "{svg}");
     }

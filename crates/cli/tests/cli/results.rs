@@ -25,7 +25,6 @@ fn bench_reports_what_is_agreed() {
     let report = json(&[&args[..], &more].concat());
     let top = [
         "bench_version",
-        "pages_dropped",
         "model",
         "architecture",
         "device",
@@ -34,6 +33,9 @@ fn bench_reports_what_is_agreed() {
         "peak_rss_bytes",
         "cache",
         "n_expert_used",
+        "n_slot",
+        "trace",
+        "pages_dropped",
         "phases",
         "limits",
     ];
@@ -125,11 +127,48 @@ fn bench_draws_a_chart() {
     flash_moe(&quick(&["--plot", path.to_str().unwrap()])).ok();
     let svg = fs::read_to_string(&path).unwrap();
     assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
-    for text in ["tiny.store on CPU", "prefill: ", "decode: ", "layer 3, experts: "] {
+    for text in [
+        "tiny.store on CPU",
+        "prefill: ",
+        "decode: ",
+        "layer 3, experts: ",
+        ">best possible (Belady)<",
+        " % measured",
+    ] {
         assert!(svg.contains(text), "{text}");
     }
     let nowhere = folder.path().join("none/chart.svg");
     flash_moe(&quick(&["--plot", nowhere.to_str().unwrap()])).fails(1, "cannot write", "");
+}
+
+/// A recorded text could not be measured again, or another one would be measured without a word.
+#[test]
+fn bench_replays_a_recorded_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let trace = path("text.routing");
+    let recorded = json(&quick(&["--record-routing", &trace, "--json", "--repeat", "2"]));
+    // Other tokens, the same experts.
+    let replayed = json(&quick(&["--trace", &trace, "--json", "--repeat", "2", "--seed", "7"]));
+    let requests = |report: &Value| report["phases"]["decode"]["hit_rate_by_layer"].clone();
+    assert_eq!(requests(&recorded), requests(&replayed));
+    assert_eq!(replayed["trace"], trace.as_str());
+    let n = "the routing of 26 tokens, 39 are needed";
+    flash_moe(&quick(&["--trace", &trace])).fails(2, n, "");
+    flash_moe(&quick(&["--trace", &path("none")])).fails(1, "none", "");
+    flash_moe(&quick(&["--trace", &trace, "--repeat", "1", "--experts", "1"])).fails(1, "trace", "");
+    fs::write(&trace, "text").unwrap();
+    flash_moe(&quick(&["--trace", &trace])).fails(1, "no routing trace", "");
+}
+
+/// Results of an experiment would pass for results of the machine.
+#[test]
+fn bench_names_experiments() {
+    let done = flash_moe(&quick(&["--assume-resident", "--json"])).ok();
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&report["cache"], &report["limits"]["ssd_gb_s"]), (&"assumed resident".into(), &Value::Null));
+    assert!(done.stderr.contains("the output means nothing"), "{done:?}");
+    flash_moe(&quick(&["--assume-resident", "--cache", "page"])).fails(2, "--cache page", "");
 }
 
 /// Scripts that read `inspect --json` would break, or its numbers would be wrong.
