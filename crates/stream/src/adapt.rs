@@ -48,8 +48,8 @@ impl Directory {
         self.slots[record] != u32::MAX
     }
 
-    /// Uses a record, whose heat is up to date; was it in memory?
-    pub(crate) fn touch(&mut self, heat: &HeatTable, layer: usize, record: usize) -> bool {
+    /// Uses a record of a step, whose heat is up to date; was it in memory? It cannot go until it is listed.
+    pub(crate) fn take(&mut self, heat: &HeatTable, layer: usize, record: usize) -> bool {
         let is_hit = self.contains(record);
         let slot = if is_hit {
             let slot = self.slots[record] as usize;
@@ -59,15 +59,19 @@ impl Directory {
             self.records.push((record, layer));
             self.records.len() - 1
         } else {
-            let Some((layer, slot, _)) = self.policy.coldest(heat) else { return false };
+            let (layer, slot, _) = self.policy.coldest(heat).expect("a step fits the slots");
             self.policy.remove(layer, slot);
             self.slots[self.records[slot].0] = u32::MAX;
             slot
         };
         self.records[slot] = (record, layer);
         self.slots[record] = slot as u32;
-        self.policy.insert(layer, slot, heat.score(record));
         is_hit
+    }
+
+    /// A record that was taken can go.
+    pub(crate) fn list(&mut self, heat: &HeatTable, layer: usize, record: usize) {
+        self.policy.insert(layer, self.slots[record] as usize, heat.score(record));
     }
 
     /// Puts all records in the order of other heats.
@@ -140,7 +144,9 @@ impl Adaptive {
         }
         if mix(record as u64) % self.sample == 0 {
             for ((ghost, heat), misses) in self.ghosts.iter_mut().zip(&self.heats).zip(&mut self.misses) {
-                *misses += f64::from(u8::from(!ghost.touch(heat, layer, record) && is_single));
+                let is_hit = ghost.take(heat, layer, record);
+                ghost.list(heat, layer, record);
+                *misses += f64::from(u8::from(!is_hit && is_single));
             }
         }
     }

@@ -6,7 +6,7 @@
 mod adapt;
 mod error;
 mod heat;
-#[allow(unsafe_code, reason = "memory that is read into from other threads and by the system")]
+#[allow(unsafe_code, reason = "several threads and the system fill one buffer")]
 mod io;
 mod lookahead;
 mod memory;
@@ -19,7 +19,10 @@ mod trace;
 
 pub use error::StreamError;
 pub use heat::Heat;
-pub use io::{Backing, ReadAt, Reader, measure_read_bandwidth};
+pub use io::{
+    Backing, DriveFacts, ReadAt, Reader, SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError, Tuned,
+    drive_facts, drive_key, measure_buffered_bandwidth, measure_read_bandwidth, tune,
+};
 pub use memory::{available_bytes, peak_rss_bytes, rss_bytes, total_bytes};
 pub use options::{CacheMode, Method, StreamOptions, Tuning};
 pub use replay::{Use, belady_misses, lru_misses, misses_by, policy_misses};

@@ -61,12 +61,12 @@ pub fn policy_misses(trace: &RoutingTrace, n_expert: usize, n_slot: usize, n_ski
             heat.advance(layer, 1);
             let records = || trace.at(token, layer).iter().map(|&expert| layer * n_expert + expert as usize);
             records().for_each(|record| heat.touch(layer, record, std::iter::once(0), true));
-            let missing: Vec<usize> = records().filter(|&record| !cache.contains(record)).collect();
             // Those that are there come first: no missing one takes their place.
-            for record in records().filter(|record| !missing.contains(record)).chain(missing.iter().copied())
-            {
-                cache.touch(heat.heat(), layer, record);
+            let (present, missing): (Vec<usize>, Vec<usize>) = records().partition(|&r| cache.contains(r));
+            for &record in present.iter().chain(&missing) {
+                cache.take(heat.heat(), layer, record);
             }
+            records().for_each(|record| cache.list(heat.heat(), layer, record));
             n_miss += if token < n_skip_token { 0 } else { missing.len() as u64 };
         }
     }

@@ -168,9 +168,14 @@ impl Slots {
         }
     }
 
-    /// A guess was wrong.
-    pub(crate) fn forget_guess(&mut self, slot: usize) {
-        self.slots[slot].spare = None;
+    /// The read of a spare record is being given up: whoever asks for the record from now on has it read again, unless it
+    /// turns out to be whole.
+    pub(crate) fn abandon(&mut self, slot_idx: usize) {
+        let slot = &mut self.slots[slot_idx];
+        slot.spare = None;
+        if matches!(slot.content, Content::Reading) {
+            self.table[slot.key.record] = ABSENT;
+        }
     }
 
     /// Undoes one [`Self::pin`] or [`Self::fill`].
@@ -206,10 +211,20 @@ impl Slots {
     pub(crate) fn filled(&mut self, slot_idx: usize, content: Content) {
         let slot = &mut self.slots[slot_idx];
         assert!(matches!(slot.content, Content::Reading), "slot {slot_idx} is not being filled");
-        if !matches!(content, Content::Ready(_)) {
-            self.table[slot.key.record] = ABSENT;
-        }
-        slot.content = content;
+        let place = &mut self.table[slot.key.record];
+        let is_abandoned = *place != slot_idx as u32;
+        slot.content = match content {
+            // Somebody asked for it meanwhile and has it read into another slot.
+            Content::Ready(buffer) if is_abandoned && *place != ABSENT => Content::Empty(buffer),
+            Content::Ready(buffer) => {
+                *place = slot_idx as u32;
+                Content::Ready(buffer)
+            }
+            content => {
+                *place = if is_abandoned { *place } else { ABSENT };
+                content
+            }
+        };
         if slot.n_pin == 0 {
             self.settle(slot_idx);
         }

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use crate::heat::Heat;
-use crate::io::{Done, Job, Outcome, Pool, Urgency};
+use crate::io::{Done, Job, Outcome, Readers, Urgency};
 use crate::lookahead::Lookahead;
 use crate::slots::{Content, Key, N_SLOT_MIN, SlotLimit, Slots, Spare};
-use crate::{Backing, CacheMode, ReadAt, StreamError, StreamOptions};
+use crate::{Backing, CacheMode, Method, ReadAt, StreamError, StreamOptions};
 
 /// Records of one lease that are being read or wait to be computed, at most: enough to keep any drive busy, and no more,
 /// since the records of a whole prompt would push everything else out of memory.
@@ -104,7 +104,7 @@ pub struct ExpertStream {
     /// Record number of each layer's expert 0.
     first: Vec<usize>, // [n_layer]
     slots: Slots,
-    pool: Pool,
+    readers: Readers,
     /// Jobs that the readers have.
     n_flying: usize,
     /// Slots that were filled without being asked for, some of them asked for meanwhile.
@@ -141,7 +141,7 @@ impl ExpertStream {
             mode: options.mode,
             first,
             slots,
-            pool: Pool::new(Arc::clone(&layers), options.tuning)?,
+            readers: Readers::new(Arc::clone(&layers), options.tuning)?,
             n_flying: 0,
             spare: Vec::with_capacity(n_slot),
             lookahead: Lookahead::new(layers.len()),
@@ -165,6 +165,11 @@ impl ExpertStream {
     /// Are all layers read past the page cache?
     pub fn is_direct(&self) -> bool {
         self.layers.iter().all(|layer| layer.source.is_direct())
+    }
+
+    /// How reads are issued in fact: the tuning's method where system and sources allow it.
+    pub fn method(&self) -> Method {
+        self.readers.method()
     }
 
     /// Most slots there can be.
@@ -375,7 +380,7 @@ impl ExpertStream {
             let Some(slot) = self.slots.find(key).or_else(|| self.slots.stand_in(key)) else { return true };
             if let Some(spare) = self.slots.get(slot).spare {
                 n_right += usize::from(spare == Spare::Guess);
-                self.pool.promote(slot);
+                self.readers.promote(slot);
             }
             self.slots.pin(slot);
             slots[place] = Some(slot);
@@ -395,8 +400,8 @@ impl ExpertStream {
             let stays = slot.spare.is_some() && !is_wrong;
             if is_wrong {
                 n_wrong += 1;
-                self.slots.forget_guess(slot_idx);
-                self.pool.cancel(slot_idx);
+                self.slots.abandon(slot_idx);
+                self.readers.cancel(slot_idx);
             }
             stays
         });
@@ -443,14 +448,16 @@ impl ExpertStream {
 
     fn submit(&mut self) {
         self.n_flying += self.jobs.len();
-        self.pool.submit(&mut self.jobs);
+        self.readers.submit(&mut self.jobs);
     }
 
     fn cancel_spare(&mut self) {
-        for &slot in self.spare.iter().filter(|&&slot| self.slots.get(slot).spare.is_some()) {
-            self.pool.cancel(slot);
+        for slot in self.spare.drain(..) {
+            if self.slots.get(slot).spare.is_some() {
+                self.slots.abandon(slot);
+                self.readers.cancel(slot);
+            }
         }
-        self.spare.clear();
     }
 
     fn give_back(&mut self, lease: &mut Lease) {
@@ -486,7 +493,7 @@ impl ExpertStream {
     /// Takes over what the readers have finished.
     fn take_done(&mut self) {
         let mut done = std::mem::take(&mut self.done);
-        self.pool.take_done(&mut done);
+        self.readers.take_done(&mut done);
         self.accept(done);
     }
 
@@ -494,7 +501,7 @@ impl ExpertStream {
     fn wait_done(&mut self) {
         let start = Instant::now();
         let mut done = std::mem::take(&mut self.done);
-        self.pool.wait_done(&mut done);
+        self.readers.wait_done(&mut done);
         self.stats.wait += start.elapsed();
         self.accept(done);
     }

@@ -6,12 +6,20 @@ use std::time::Duration;
 
 use store::Blob;
 use stream::{
-    Backing, CacheMode, ExpertStream, ReadAt, Reader, RecordFile, StreamError, StreamOptions, Tuning,
+    Backing, CacheMode, ExpertStream, Method, ReadAt, Reader, RecordFile, StreamError, StreamOptions, Tuning,
     measure_read_bandwidth,
 };
 use xxhash_rust::xxh3::xxh3_64;
 
-const STRIDE: usize = 16 * 1024;
+const STRIDE: usize = 48 * 1024;
+
+/// Whole records and parts, one and several at a time, with either method: the readers must behave alike.
+fn tunings() -> impl Iterator<Item = Tuning> {
+    let methods = [Method::Pool, Method::Uring].into_iter();
+    let shapes = [(16 * 1024, 1), (16 * 1024, 4), (32 * 1024, 3), (1 << 30, 2)];
+    methods
+        .flat_map(move |method| shapes.map(|(request_bytes, depth)| Tuning { method, request_bytes, depth }))
+}
 
 fn open(path: &Path, backing: Backing) -> Box<dyn ReadAt> {
     Reader::open(&Blob::File(path.into()), backing).unwrap()
@@ -25,14 +33,26 @@ fn pattern(bytes: usize) -> Vec<u8> {
     (0..bytes as u64).map(|i| (i.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8).collect()
 }
 
-fn stream_of(source: Box<dyn ReadAt>, xxh3: Vec<u64>, mode: CacheMode) -> ExpertStream {
-    let file = RecordFile { source, stride_bytes: STRIDE, xxh3 };
-    ExpertStream::new(vec![file], StreamOptions { mode, n_slot: 4, tuning: depth(2) }).unwrap()
+/// A file of records of `STRIDE` bytes, opened as the mode wants it.
+fn stream_of(path: &Path, xxh3: &[u64], mode: CacheMode, tuning: Tuning) -> ExpertStream {
+    let source = open(path, ExpertStream::backing(mode));
+    let is_direct = source.is_direct();
+    let file = RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.into() };
+    let stream = ExpertStream::new(vec![file], StreamOptions { mode, n_slot: 4, tuning }).unwrap();
+    assert!(stream.method() == Method::Pool || (tuning.method == Method::Uring && is_direct));
+    stream
+}
+
+/// All readers on a file, direct and buffered.
+fn streams_of(path: &Path, xxh3: &[u64]) -> impl Iterator<Item = ExpertStream> {
+    tunings().flat_map(move |tuning| {
+        [CacheMode::Slots, CacheMode::Page].map(|mode| stream_of(path, xxh3, mode, tuning))
+    })
 }
 
 /// The records of the experts, in order of expert.
-fn take(stream: &mut ExpertStream, experts: &[usize]) -> Result<Vec<Vec<u8>>, StreamError> {
-    let mut lease = stream.lease(0, 1, experts, |_| std::iter::once(0));
+fn take(stream: &mut ExpertStream, layer: usize, experts: &[usize]) -> Result<Vec<Vec<u8>>, StreamError> {
+    let mut lease = stream.lease(layer, 1, experts, |_| std::iter::once(0));
     let mut records = vec![Vec::new(); experts.len()];
     let result = loop {
         match stream.next(&mut lease, 8) {
@@ -46,6 +66,14 @@ fn take(stream: &mut ExpertStream, experts: &[usize]) -> Result<Vec<Vec<u8>>, St
     };
     stream.release(lease);
     result
+}
+
+/// Every expert in turn, and its bytes.
+#[track_caller]
+fn check_all(stream: &mut ExpertStream, bytes: &[u8]) {
+    for (expert, record) in bytes.chunks(STRIDE).enumerate() {
+        assert!(take(stream, 0, &[expert]).unwrap()[0] == record, "expert {expert}");
+    }
 }
 
 /// Reads `wanted` bytes as a caller does that loops on short reads.
@@ -111,13 +139,11 @@ fn records_far_out_in_a_sparse_file() {
         file.write_all(&record).unwrap();
         xxh3[expert] = xxh3_64(&record);
     }
-    for mode in [CacheMode::Slots, CacheMode::Page] {
-        let mut stream = stream_of(open(file.path(), ExpertStream::backing(mode)), xxh3.clone(), mode);
-        let records = take(&mut stream, &far).unwrap();
-        for (record, &expert) in records.iter().zip(&far) {
+    for mut stream in streams_of(file.path(), &xxh3) {
+        for (record, &expert) in take(&mut stream, 0, &far).unwrap().iter().zip(&far) {
             assert_eq!(xxh3_64(record), xxh3[expert]);
         }
-        take(&mut stream, &[0, far[0] - 1]).unwrap();
+        take(&mut stream, 0, &[0, far[0] - 1]).unwrap();
     }
 }
 
@@ -126,18 +152,42 @@ fn records_far_out_in_a_sparse_file() {
 fn cut_files() {
     let bytes = pattern(3 * STRIDE);
     let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
-    for left in [STRIDE - 1, 4096, 100, 0] {
+    for left in [STRIDE - 1, 32 * 1024 + 512, 32 * 1024, 20_000, 4096, 100, 0] {
         let mut file = tempfile::NamedTempFile::new().unwrap();
         file.write_all(&bytes[..2 * STRIDE + left]).unwrap();
-        for mode in [CacheMode::Slots, CacheMode::Page] {
-            let mut stream = stream_of(open(file.path(), ExpertStream::backing(mode)), xxh3.clone(), mode);
-            let error = take(&mut stream, &[2]).unwrap_err().to_string();
+        for mut stream in streams_of(file.path(), &xxh3) {
+            let error = take(&mut stream, 0, &[2]).unwrap_err().to_string();
             let wanted = format!(
-                "expert 2 (16384 bytes at offset 32768) failed after 3 attempts: the file ends early: wanted 16384 bytes, got {left}"
+                "expert 2 (49152 bytes at offset 98304) failed after 3 attempts: the file ends early: wanted 49152 bytes, got {left}"
             );
             assert!(error.contains(&wanted), "{error}");
-            assert!(take(&mut stream, &[1]).unwrap()[0] == bytes[STRIDE..2 * STRIDE]);
+            assert!(take(&mut stream, 0, &[1]).unwrap()[0] == bytes[STRIDE..2 * STRIDE]);
         }
+    }
+}
+
+/// Somebody replaces a file while it is in use: what is gone must be an error, and what is there must stay readable.
+#[test]
+fn a_file_that_shrinks_and_grows_back() {
+    let bytes = pattern(3 * STRIDE);
+    let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    for (mode, tuning) in tunings().flat_map(|t| [(CacheMode::Slots, t), (CacheMode::Page, t)]) {
+        file.rewind().unwrap();
+        file.write_all(&bytes).unwrap();
+        let mut stream = stream_of(file.path(), &xxh3, mode, tuning);
+        file.as_file().set_len(2 * STRIDE as u64 - 1).unwrap();
+        take(&mut stream, 0, &[2]).unwrap_err();
+        let error = take(&mut stream, 0, &[1]).unwrap_err();
+        let source = match &error {
+            StreamError::Read { layer: 0, expert: 1, attempts: 3, source, .. } => source,
+            _ => panic!("{error}"),
+        };
+        assert_eq!(source.kind(), std::io::ErrorKind::UnexpectedEof);
+        assert!(take(&mut stream, 0, &[0]).unwrap()[0] == bytes[..STRIDE]);
+        file.rewind().unwrap();
+        file.write_all(&bytes).unwrap();
+        check_all(&mut stream, &bytes);
     }
 }
 
@@ -149,12 +199,131 @@ fn flipped_bits() {
     bytes[2 * STRIDE - 1] ^= 1;
     let mut file = tempfile::NamedTempFile::new().unwrap();
     file.write_all(&bytes).unwrap();
-    for mode in [CacheMode::Slots, CacheMode::Page] {
-        let mut stream = stream_of(open(file.path(), ExpertStream::backing(mode)), xxh3.clone(), mode);
-        let error = take(&mut stream, &[0, 1]).unwrap_err();
-        assert!(matches!(error, StreamError::Checksum { layer: 0, expert: 1, offset: 16384, .. }), "{error}");
+    for mut stream in streams_of(file.path(), &xxh3) {
+        let error = take(&mut stream, 0, &[1]).unwrap_err();
+        assert!(matches!(error, StreamError::Checksum { layer: 0, expert: 1, offset: 49152, .. }), "{error}");
         assert_eq!(stream.stats().n_retry, 2);
+        assert_eq!(stream.stats().read_bytes, 3 * STRIDE as u64);
     }
+}
+
+/// Where the system has rings and the file system allows direct reads, a ring must be used and not only be asked for;
+/// on a memory file system that refuses them, in memory and in page mode the threads must take over.
+#[test]
+fn rings_where_there_are_some() {
+    let bytes: &'static [u8] = pattern(4 * STRIDE).leak();
+    let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
+    let tuning = Tuning { method: Method::Uring, request_bytes: 16 * 1024, depth: 5 };
+    for dir in [std::env::temp_dir(), "/dev/shm".into()].iter().filter(|dir| dir.is_dir()) {
+        let mut file = tempfile::NamedTempFile::new_in(dir).unwrap();
+        file.write_all(bytes).unwrap();
+        for mode in [CacheMode::Slots, CacheMode::Page] {
+            let mut stream = stream_of(file.path(), &xxh3, mode, tuning);
+            eprintln!("{}, {mode:?}: {:?}", dir.display(), stream.method());
+            check_all(&mut stream, bytes);
+        }
+    }
+    // Layers of both kinds in one stream.
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(bytes).unwrap();
+    let memory = Blob::Memory { name: "demo".into(), bytes };
+    let sources = [open(file.path(), Backing::Direct), Reader::open(&memory, Backing::Direct).unwrap()];
+    let layer = |source| RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.clone() };
+    let layers = sources.into_iter().map(layer).collect();
+    let options = StreamOptions { mode: CacheMode::Slots, n_slot: 8, tuning };
+    let mut stream = ExpertStream::new(layers, options).unwrap();
+    for layer in 0..2 {
+        let records = take(&mut stream, layer, &[0, 1, 2, 3]).unwrap();
+        assert!(records.concat() == bytes);
+    }
+}
+
+/// Quitting while the kernel still writes to the slots must wait for it.
+#[test]
+fn drop_with_reads_under_way() {
+    let bytes = pattern(4 * STRIDE);
+    let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&bytes).unwrap();
+    for _ in 0..20 {
+        for mut stream in streams_of(file.path(), &xxh3) {
+            let lease = stream.lease(0, 1, &[0, 1, 2, 3], |_| std::iter::once(0));
+            drop((stream, lease));
+        }
+    }
+}
+
+/// Records that are not aligned cannot be read directly: the kernel refuses, and the bytes must come all the same.
+#[test]
+fn odd_strides() {
+    const STRIDE: usize = 50_001;
+    let bytes = pattern(5 * STRIDE);
+    let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&bytes).unwrap();
+    for tuning in tunings() {
+        let source = open(file.path(), Backing::Direct);
+        let layer = RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.clone() };
+        let options = StreamOptions { mode: CacheMode::Slots, n_slot: 5, tuning };
+        let mut stream = ExpertStream::new(vec![layer], options).unwrap();
+        assert!(take(&mut stream, 0, &[0, 1, 2, 3, 4]).unwrap().concat() == bytes);
+        assert_eq!((stream.stats().n_retry, stream.stats().read_bytes), (0, bytes.len() as u64));
+    }
+}
+
+/// A file whose direct descriptor is of no use.
+#[cfg(target_os = "linux")]
+struct Broken(std::fs::File);
+
+#[cfg(target_os = "linux")]
+impl ReadAt for Broken {
+    fn read_at(&self, _offset: u64, _buf: &mut [u8]) -> std::io::Result<usize> {
+        Err(std::io::Error::from_raw_os_error(5))
+    }
+
+    fn name(&self) -> String {
+        "broken.bin".into()
+    }
+
+    fn direct_fd(&self) -> Option<std::os::fd::BorrowedFd<'_>> {
+        use std::os::fd::AsFd;
+        Some(self.0.as_fd())
+    }
+}
+
+/// What the kernel says of a read through a ring must be told as it is, after the same number of attempts.
+#[cfg(target_os = "linux")]
+#[test]
+fn errors_from_the_ring() {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    for tuning in tunings() {
+        let only_write = std::fs::OpenOptions::new().write(true).open(file.path()).unwrap();
+        let layer =
+            RecordFile { source: Box::new(Broken(only_write)), stride_bytes: STRIDE, xxh3: vec![0; 8] };
+        let options = StreamOptions { mode: CacheMode::Slots, n_slot: 8, tuning };
+        let mut stream = ExpertStream::new(vec![layer], options).unwrap();
+        let code = match stream.method() {
+            Method::Uring => rustix::io::Errno::BADF,
+            Method::Pool => rustix::io::Errno::IO,
+        };
+        match take(&mut stream, 0, &[6]).unwrap_err() {
+            StreamError::Read { attempts: 3, layer: 0, file, source, .. } => {
+                assert_eq!((&*file, source.raw_os_error()), ("broken.bin", Some(code.raw_os_error())));
+            }
+            other => panic!("{other}"),
+        }
+        assert_eq!((stream.stats().n_retry, stream.stats().read_bytes), (2, 0));
+    }
+}
+
+/// A file system without direct reads must be read through the page cache, and must not be an error.
+#[cfg(target_os = "linux")]
+#[test]
+fn refused_direct_reads() {
+    let path = Path::new("/proc/version");
+    let source = open(path, Backing::Direct);
+    assert!(!source.is_direct() && source.direct_fd().is_none());
+    assert_eq!(read(&*source, 0, 16 * 1024), std::fs::read(path).unwrap());
 }
 
 /// What cannot be opened must be an error.
@@ -184,6 +353,24 @@ fn many_files() {
     assert!(sources.iter().all(|source| source.is_direct() == first.is_direct()));
 }
 
+/// The tuning must be one of the candidates that were measured, with a method that works here, in bounded time.
+#[test]
+fn tuning() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    file.write_all(&pattern(200 * STRIDE)).unwrap();
+    for (record_bytes, limit) in [(STRIDE, 60), (40 * STRIDE, 60), (3 * STRIDE, 0)] {
+        let tuned = stream::tune(&[file.path()], record_bytes, Duration::from_millis(limit)).unwrap();
+        let best = tuned.table.iter().map(|row| row.1).fold(0.0, f64::max);
+        let chosen = tuned.table.iter().find(|row| row.0 == tuned.tuning).unwrap();
+        assert!(best.is_finite() && chosen.1 > 0.0, "{tuned:?}");
+        assert!(tuned.table.iter().all(|(tuning, _)| tuning.depth > 0 && tuning.request_bytes % 4096 == 0));
+        // With no time at all there is one slice.
+        assert!(limit > 0 || tuned.table.len() == 1, "{tuned:?}");
+    }
+    assert!(stream::tune(&[], STRIDE, Duration::ZERO).is_err());
+    assert!(stream::tune(&[file.path()], 201 * STRIDE, Duration::ZERO).is_err());
+}
+
 /// The measured bandwidth is what everything is judged by: it must be finite, and must not be made up.
 #[test]
 fn bandwidth() {
@@ -195,10 +382,13 @@ fn bandwidth() {
         let bytes_s =
             measure_read_bandwidth(&paths, request_bytes, depth(n_reader), Duration::from_millis(20))
                 .unwrap();
-        assert!(bytes_s.is_finite() && bytes_s > 0.0 && bytes_s < 1e13, "{bytes_s}");
+        let cold = stream::measure_buffered_bandwidth(&paths, request_bytes, depth(n_reader), Duration::ZERO);
+        for bytes_s in [bytes_s, cold.unwrap()] {
+            assert!(bytes_s.is_finite() && bytes_s > 0.0 && bytes_s < 1e13, "{bytes_s}");
+        }
     }
     let none = measure_read_bandwidth(&paths, 41 * STRIDE, depth(1), Duration::ZERO).unwrap_err().to_string();
-    assert!(none.contains("no file is as long as one request of 671744 bytes"), "{none}");
+    assert!(none.contains("no file is as long as one request of 2015232 bytes"), "{none}");
     assert!(measure_read_bandwidth(&[], 1, depth(1), Duration::ZERO).is_err());
     let missing = small.path().with_extension("missing");
     assert!(measure_read_bandwidth(&[&missing], 1, depth(1), Duration::ZERO).is_err());

@@ -16,16 +16,13 @@ pub(crate) struct SlotBuffer {
 
 // `MmapRaw` is `Send + Sync`, so a `SlotBuffer` is too.
 
-/// `n_slot` slots of `slot_bytes` each, a multiple of the page size. Large pages are asked for where there are any: a
+/// `n_slot` slots of `slot_bytes` each, or a little more so that all are aligned. Large pages are asked for where there are any: a
 /// record spans more small pages than a core's translation cache holds.
 ///
 /// # Errors
 /// The system refuses the mapping.
-///
-/// # Panics
-/// `slot_bytes` is not a multiple of the records' alignment.
 pub(crate) fn slot_buffers(n_slot: usize, slot_bytes: usize) -> io::Result<Vec<SlotBuffer>> {
-    assert!(slot_bytes.is_multiple_of(store::RECORD_ALIGN), "slots of {slot_bytes} bytes are not aligned");
+    let slot_bytes = slot_bytes.next_multiple_of(store::RECORD_ALIGN);
     let bytes = n_slot.checked_mul(slot_bytes).ok_or(io::ErrorKind::OutOfMemory)?;
     let map = MmapOptions::new().len(bytes.max(1)).no_reserve_swap().map_anon()?;
     #[cfg(target_os = "linux")]

@@ -2,6 +2,8 @@
 
 use std::fs::{File, OpenOptions};
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::{AsFd, BorrowedFd};
 use std::path::{Path, PathBuf};
 
 use quant::Buffer;
@@ -24,7 +26,11 @@ impl FileSource {
         raise_file_limit();
         let buffered = File::open(path)?;
         let direct = match backing {
-            Backing::Direct => open_direct(path).ok().flatten(),
+            Backing::Direct => match open_direct(path) {
+                // Not a quirk of the file system, and the user can do something.
+                Err(e) if is_out_of_files(&e) => return Err(e),
+                result => result.ok().flatten(),
+            },
             Backing::Buffered => None,
         };
         Ok(Self { path: path.to_owned(), buffered, direct })
@@ -49,6 +55,11 @@ impl ReadAt for FileSource {
 
     fn is_direct(&self) -> bool {
         self.direct.is_some()
+    }
+
+    #[cfg(target_os = "linux")]
+    fn direct_fd(&self) -> Option<BorrowedFd<'_>> {
+        self.direct.as_ref().map(AsFd::as_fd)
     }
 }
 
@@ -123,5 +134,16 @@ fn raise_file_limit() {
     });
 }
 
+#[cfg(unix)]
+fn is_out_of_files(error: &io::Error) -> bool {
+    use rustix::io::Errno;
+    [Errno::MFILE, Errno::NFILE].contains(&Errno::from_io_error(error).unwrap_or(Errno::IO))
+}
+
 #[cfg(not(unix))]
 fn raise_file_limit() {}
+
+#[cfg(not(unix))]
+fn is_out_of_files(_error: &io::Error) -> bool {
+    false
+}

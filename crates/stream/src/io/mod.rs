@@ -3,17 +3,29 @@
 //! Knows offsets and bytes. Which record goes where, and what is kept, is decided in `slots`.
 
 mod arena;
-mod bandwidth;
+mod drive;
 mod file;
+mod measure;
 mod pool;
+mod queue;
+mod sim;
+#[cfg(test)]
+mod tests;
+#[cfg_attr(not(target_os = "linux"), path = "no_ring.rs")]
+mod uring;
 
 use std::io;
+#[cfg(target_os = "linux")]
+use std::os::fd::BorrowedFd;
 
 use store::Blob;
 
 pub(crate) use arena::{SlotBuffer, slot_buffers};
-pub use bandwidth::measure_read_bandwidth;
-pub(crate) use pool::{Done, Job, Outcome, Pool, Urgency};
+pub use drive::{DriveFacts, drive_facts, drive_key};
+pub use measure::{Tuned, measure_buffered_bandwidth, measure_read_bandwidth, tune};
+pub(crate) use pool::Readers;
+pub(crate) use queue::{Done, Job, Outcome, Urgency};
+pub use sim::{SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError};
 
 /// Something records are read from. A file, the program's own bytes, or a test's faulty device.
 pub trait ReadAt: Send + Sync {
@@ -24,6 +36,12 @@ pub trait ReadAt: Send + Sync {
     /// Do aligned reads go past the page cache?
     fn is_direct(&self) -> bool {
         false
+    }
+    /// The open file for aligned reads past the page cache, if that is all there is to this source: a ring then reads
+    /// it without asking [`Self::read_at`].
+    #[cfg(target_os = "linux")]
+    fn direct_fd(&self) -> Option<BorrowedFd<'_>> {
+        None
     }
 }
 
@@ -88,10 +106,7 @@ fn read_exact(source: &dyn ReadAt, offset: u64, buf: &mut [u8], got: &mut usize)
         let end = buf.len().min(got.saturating_add(READ_BYTES_MAX));
         let part = &mut buf[*got..end];
         match source.read_at(offset + *got as u64, part) {
-            Ok(0) => {
-                let text = format!("the file ends early: wanted {} bytes, got {got}", buf.len());
-                return Err(io::Error::new(io::ErrorKind::UnexpectedEof, text));
-            }
+            Ok(0) => return Err(io::ErrorKind::UnexpectedEof.into()),
             Ok(n) => {
                 assert!(n <= part.len(), "a source delivers at most what it was asked for");
                 *got += n;
@@ -104,45 +119,4 @@ fn read_exact(source: &dyn ReadAt, offset: u64, buf: &mut [u8], got: &mut usize)
         }
     }
     Ok(())
-}
-
-#[cfg(test)]
-mod tests {
-    use std::sync::Mutex;
-
-    use super::*;
-
-    /// Notes what it is asked for and delivers nothing.
-    struct Recorder(Mutex<Vec<(u64, usize)>>);
-
-    impl ReadAt for Recorder {
-        fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-            self.0.lock().unwrap().push((offset, buf.len()));
-            Ok(buf.len())
-        }
-
-        fn name(&self) -> String {
-            "recorder".into()
-        }
-    }
-
-    /// One call of 2 GiB or more is cut or refused by the system; many small ones are slow.
-    #[test]
-    fn as_few_calls_as_systems_allow() {
-        const GIB: usize = 1 << 30;
-        let cases = [(0, vec![]), (1, vec![1]), (GIB, vec![GIB]), (2 * GIB + 5, vec![GIB, GIB, 5])];
-        for (bytes, calls) in cases {
-            let (recorder, mut got) = (Recorder(Mutex::default()), 9);
-            // The memory is never touched.
-            let mut buffer = quant::Buffer::zeroed(bytes).unwrap();
-            read_exact(&recorder, 7, &mut buffer, &mut got).unwrap();
-            assert_eq!(got, bytes);
-            let mut offset = 7;
-            for (call, bytes) in recorder.0.into_inner().unwrap().into_iter().zip(calls) {
-                assert_eq!(call, (offset, bytes));
-                offset += bytes as u64;
-            }
-            assert_eq!(offset, 7 + bytes as u64);
-        }
-    }
 }

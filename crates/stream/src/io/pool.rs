@@ -1,103 +1,122 @@
-//! The threads that read records: buffers travel to them with the request and come back with the result.
+//! The readers: a queue, threads that each wait for one read, and where there is one a ring.
 
-use std::collections::VecDeque;
 use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
-use std::time::{Duration, Instant};
 
-use xxhash_rust::xxh3::xxh3_64;
+use store::RECORD_ALIGN;
 
-use super::{SlotBuffer, read_exact};
-use crate::{RecordFile, StreamError, Tuning};
+use super::queue::{Done, Job, Lane, Part, Queue, Work};
+use super::uring::{Bell, Ring};
+use super::{READ_BYTES_MAX, read_exact};
+use crate::{Method, RecordFile, StreamError, Tuning};
 
-/// How often a record is read before it counts as unreadable.
-pub(crate) const N_ATTEMPT: u32 = 3;
+/// Threads beside a ring: they compare checksums, which takes a core at 15 GB/s.
+const N_CHECKER: usize = 2;
 
-/// When a record is read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Urgency {
-    /// Somebody waits for it.
-    Demand,
-    /// It may be useful: only while nothing urgent is queued.
-    Spare,
-}
-
-/// One record to read.
-pub(crate) struct Job {
-    pub(crate) urgency: Urgency,
-    pub(crate) slot: usize,
-    pub(crate) layer: usize,
-    pub(crate) expert: usize,
-    pub(crate) buffer: SlotBuffer,
-}
-
-/// What came of a job.
-pub(crate) struct Done {
-    pub(crate) slot: usize,
-    pub(crate) buffer: SlotBuffer,
-    pub(crate) outcome: Outcome,
-    pub(crate) cost: Cost,
-}
-
-/// How a job ended.
-pub(crate) enum Outcome {
-    Ready,
-    Failed(StreamError),
-    /// A spare job that was given up before its record was whole.
-    Cancelled,
-}
-
-/// What a record cost, failed attempts included.
-#[derive(Clone, Copy, Default)]
-pub(crate) struct Cost {
-    pub(crate) read_bytes: u64,
-    pub(crate) n_retry: u64,
-    pub(crate) read: Duration,
-}
-
-/// The queue that both sides share.
-#[derive(Default)]
-struct Queue {
-    demand: VecDeque<Job>,
-    spare: VecDeque<Job>,
-    done: Vec<Done>,
-    closed: bool,
-}
-
-#[derive(Default)]
-struct Shared {
+/// What the owner, the threads and the ring share.
+pub(super) struct Shared {
+    pub(super) layers: Arc<Vec<RecordFile>>,
     queue: Mutex<Queue>,
-    job_queued: Condvar,
+    work_queued: Condvar,
     job_done: Condvar,
+    bell: Option<Arc<Bell>>,
 }
 
 impl Shared {
     /// No code panics while it holds the lock, so a poisoned queue is a whole queue.
-    fn lock(&self) -> MutexGuard<'_, Queue> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Queue> {
         self.queue.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Wakes those who have something to do, before the queue is unlocked or waited for.
+    pub(super) fn notify(&self, queue: &mut Queue) {
+        let wakes = queue.take_wakes();
+        if wakes.threads {
+            self.work_queued.notify_all();
+        }
+        if wakes.owner {
+            self.job_done.notify_one();
+        }
+        if wakes.ring {
+            self.ring_bell();
+        }
+    }
+
+    fn ring_bell(&self) {
+        self.bell.iter().for_each(|bell| bell.ring());
     }
 }
 
-/// Reading threads; they end when the pool is dropped, after the reads that they are in.
-pub(crate) struct Pool {
+/// Reads records into buffers that travel with the job and come back with the result. Reads that are under way when it
+/// is dropped end first.
+pub(crate) struct Readers {
     shared: Arc<Shared>,
     threads: Vec<JoinHandle<()>>,
+    method: Method,
 }
 
-impl Pool {
+impl Readers {
     pub(crate) fn new(layers: Arc<Vec<RecordFile>>, tuning: Tuning) -> Result<Self, StreamError> {
-        let mut pool = Self { shared: Arc::default(), threads: Vec::new() };
-        for idx in 0..tuning.depth.max(1) {
-            let (shared, layers) = (Arc::clone(&pool.shared), Arc::clone(&layers));
-            let thread = std::thread::Builder::new()
-                .name(format!("expert-reader-{idx}"))
-                .spawn(move || run(&shared, &layers))
-                .map_err(|source| StreamError::Thread { source })?;
-            pool.threads.push(thread);
+        Self::start(layers, tuning, false)
+    }
+
+    /// Takes every record as right that could be read, for measurements.
+    pub(super) fn lenient(layers: Arc<Vec<RecordFile>>, tuning: Tuning) -> Result<Self, StreamError> {
+        Self::start(layers, tuning, true)
+    }
+
+    fn start(layers: Arc<Vec<RecordFile>>, tuning: Tuning, is_lenient: bool) -> Result<Self, StreamError> {
+        let request_bytes =
+            tuning.request_bytes.clamp(RECORD_ALIGN, READ_BYTES_MAX) / RECORD_ALIGN * RECORD_ALIGN;
+        let ring = Ring::for_layers(&layers, tuning);
+        let lane = |layer: &RecordFile| match ring.is_some() && Ring::can_read(&*layer.source) {
+            true => Lane::Ring,
+            false => Lane::Threads,
+        };
+        let lanes: Vec<Lane> = layers.iter().map(lane).collect();
+        let n_thread = match lanes.contains(&Lane::Threads) {
+            true => tuning.depth.max(1),
+            false => N_CHECKER,
+        };
+        let mut readers = Self {
+            shared: Arc::new(Shared {
+                queue: Mutex::new(Queue::new(Arc::clone(&layers), lanes, request_bytes, is_lenient)),
+                layers,
+                work_queued: Condvar::new(),
+                job_done: Condvar::new(),
+                bell: ring.as_ref().map(Ring::bell),
+            }),
+            threads: Vec::new(),
+            method: if ring.is_some() { Method::Uring } else { Method::Pool },
+        };
+        for idx in 0..n_thread {
+            readers.spawn(format!("expert-reader-{idx}"), run)?;
         }
-        Ok(pool)
+        if let Some(ring) = ring {
+            readers.spawn("expert-ring".into(), move |shared| ring.run(shared))?;
+        }
+        Ok(readers)
+    }
+
+    fn spawn(
+        &mut self,
+        name: String,
+        body: impl FnOnce(&Shared) + Send + 'static,
+    ) -> Result<(), StreamError> {
+        let shared = Arc::clone(&self.shared);
+        let thread = std::thread::Builder::new()
+            .name(name)
+            .spawn(move || body(&shared))
+            .map_err(|source| StreamError::Thread { source })?;
+        self.threads.push(thread);
+        Ok(())
+    }
+
+    /// How reads are issued in fact: not every system has rings, nor is every source for them.
+    pub(crate) fn method(&self) -> Method {
+        self.method
     }
 
     /// Queues all jobs at once and leaves `jobs` empty.
@@ -106,34 +125,23 @@ impl Pool {
             return;
         }
         let mut queue = self.shared.lock();
-        for job in jobs.drain(..) {
-            match job.urgency {
-                Urgency::Demand => queue.demand.push_back(job),
-                Urgency::Spare => queue.spare.push_back(job),
-            }
-        }
-        drop(queue);
-        self.shared.job_queued.notify_all();
+        jobs.drain(..).for_each(|job| queue.push(job));
+        self.shared.notify(&mut queue);
     }
 
-    /// A spare job is wanted now. No effect on one that is under way or done.
+    /// A spare job is wanted now, also one that is partly read.
     pub(crate) fn promote(&self, slot: usize) {
         let mut queue = self.shared.lock();
-        if let Some(idx) = queue.spare.iter().position(|job| job.slot == slot) {
-            let job = queue.spare.remove(idx).expect("found just now");
-            queue.demand.push_back(Job { urgency: Urgency::Demand, ..job });
-        }
+        queue.promote(slot);
+        self.shared.notify(&mut queue);
     }
 
-    /// Gives up a spare job: it is done soon, as [`Outcome::Cancelled`] if its record is not whole by then.
+    /// Gives up a spare job: it is done when its next part is, as [`super::Outcome::Cancelled`] if its record is not
+    /// whole by then.
     pub(crate) fn cancel(&self, slot: usize) {
         let mut queue = self.shared.lock();
-        if let Some(idx) = queue.spare.iter().position(|job| job.slot == slot) {
-            let job = queue.spare.remove(idx).expect("found just now");
-            let (outcome, cost) = (Outcome::Cancelled, Cost::default());
-            queue.done.push(Done { slot, buffer: job.buffer, outcome, cost });
-            self.shared.job_done.notify_one();
-        }
+        queue.cancel(slot);
+        self.shared.notify(&mut queue);
     }
 
     /// Moves what is done into `done`, which is empty.
@@ -151,10 +159,11 @@ impl Pool {
     }
 }
 
-impl Drop for Pool {
+impl Drop for Readers {
     fn drop(&mut self) {
-        self.shared.lock().closed = true;
-        self.shared.job_queued.notify_all();
+        self.shared.lock().is_closed = true;
+        self.shared.work_queued.notify_all();
+        self.shared.ring_bell();
         for thread in self.threads.drain(..) {
             // Panics of a source are caught and reported where they happen.
             let _ = thread.join();
@@ -163,67 +172,37 @@ impl Drop for Pool {
 }
 
 /// A reading thread.
-fn run(shared: &Shared, layers: &[RecordFile]) {
-    loop {
-        let mut queue = shared.lock();
-        let job = loop {
-            if queue.closed {
-                return;
-            }
-            match queue.demand.pop_front().or_else(|| queue.spare.pop_front()) {
-                Some(job) => break job,
-                None => queue = shared.job_queued.wait(queue).unwrap_or_else(PoisonError::into_inner),
-            }
+fn run(shared: &Shared) {
+    let mut queue = shared.lock();
+    while !queue.is_closed {
+        let work = queue.next_work();
+        shared.notify(&mut queue);
+        let Some(work) = work else {
+            queue = shared.work_queued.wait(queue).unwrap_or_else(PoisonError::into_inner);
+            continue;
         };
         drop(queue);
-        let done = read_record(&layers[job.layer], job);
-        shared.lock().done.push(done);
-        shared.job_done.notify_one();
-    }
-}
-
-/// Reads a record and checks it, as often as [`N_ATTEMPT`] allows: an error may be a cable, a bus, a busy server.
-fn read_record(file: &RecordFile, mut job: Job) -> Done {
-    let start = Instant::now();
-    let mut cost = Cost::default();
-    let mut attempt = 1;
-    let outcome = loop {
-        match attempt_record(file, &mut job, attempt, &mut cost) {
-            Ok(()) => break Outcome::Ready,
-            Err(_) if attempt < N_ATTEMPT => attempt += 1,
-            Err(error) => break Outcome::Failed(error),
+        match work {
+            Work::Read(mut part) => {
+                let result = read_part(&shared.layers[part.layer], &mut part);
+                queue = shared.lock();
+                queue.finish_part(part, result);
+            }
+            Work::Check(check) => {
+                let is_right = check.is_right();
+                queue = shared.lock();
+                queue.finish_check(check, is_right);
+            }
         }
-    };
-    cost.n_retry = u64::from(attempt - 1);
-    cost.read = start.elapsed();
-    Done { slot: job.slot, buffer: job.buffer, outcome, cost }
+    }
 }
 
-fn attempt_record(
-    file: &RecordFile,
-    job: &mut Job,
-    attempt: u32,
-    cost: &mut Cost,
-) -> Result<(), StreamError> {
-    let offset = job.expert as u64 * file.stride_bytes as u64;
-    let record = &mut job.buffer[..file.stride_bytes];
-    let mut got = 0;
+fn read_part(file: &RecordFile, part: &mut Part) -> io::Result<()> {
+    let (offset, mut got) = (part.offset, 0);
     // A source that panics must not leave the engine waiting for ever.
-    let read = catch_unwind(AssertUnwindSafe(|| read_exact(&*file.source, offset, record, &mut got)))
-        .unwrap_or_else(|_| Err(io::Error::other("the reader panicked")));
-    cost.read_bytes += got as u64;
-    let (layer, expert) = (job.layer, job.expert);
-    read.map_err(|source| StreamError::Read {
-        file: file.source.name(),
-        offset,
-        bytes: file.stride_bytes,
-        layer,
-        expert,
-        attempts: attempt,
-        source,
-    })?;
-    match xxh3_64(record) == file.xxh3[expert] {
-        true => Ok(()),
-        false => Err(StreamError::Checksum { file: file.source.name(), offset, layer, expert }),
-    }
+    let result =
+        catch_unwind(AssertUnwindSafe(|| read_exact(&*file.source, offset, part.buffer(), &mut got)))
+            .unwrap_or_else(|_| Err(io::Error::other("the reader panicked")));
+    part.advance(got);
+    result
 }

@@ -1,0 +1,251 @@
+//! How fast the drive under the records is, and how it wants to be asked: measured with the readers that the engine
+//! uses, on records at random places.
+
+use std::collections::hash_map::RandomState;
+use std::hash::{BuildHasher, Hasher};
+use std::io;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use store::{Blob, RECORD_ALIGN};
+
+use super::{Backing, Done, Job, Outcome, Reader, Readers, SlotBuffer, Urgency, slot_buffers};
+use crate::{Method, RecordFile, Tuning};
+
+/// Most memory for records under way while tuning.
+const TUNE_BYTES_MAX: usize = 128 << 20;
+
+/// A tuning this close to the best is as good, if it is simpler or takes less of the processor.
+const AS_GOOD: f64 = 0.95;
+
+/// Bytes a second that the drive under `files` delivers to readers with this tuning, reading records of `record_bytes`
+/// (rounded up to [`RECORD_ALIGN`]) at random places over `duration`, checksums included. Uncached where the file
+/// system allows direct reads; elsewhere the page cache has its part in the result.
+///
+/// # Errors
+/// A file cannot be opened or read, or none is as long as a record.
+pub fn measure_read_bandwidth(
+    files: &[&Path],
+    record_bytes: usize,
+    tuning: Tuning,
+    duration: Duration,
+) -> io::Result<f64> {
+    Rig::new(files, record_bytes, tuning, Backing::Direct)?.measure(&mut Vec::new(), duration)
+}
+
+/// The same through the page cache, as [`crate::CacheMode::Page`] reads, and cold: where the system can, it forgets
+/// what it keeps of these files first.
+///
+/// # Errors
+/// As [`measure_read_bandwidth`].
+pub fn measure_buffered_bandwidth(
+    files: &[&Path],
+    record_bytes: usize,
+    tuning: Tuning,
+    duration: Duration,
+) -> io::Result<f64> {
+    let mut rig = Rig::new(files, record_bytes, tuning, Backing::Buffered)?;
+    files.iter().try_for_each(|path| drop_cached(path))?;
+    rig.measure(&mut Vec::new(), duration)
+}
+
+#[cfg(any(target_os = "linux", target_os = "android"))]
+fn drop_cached(path: &Path) -> io::Result<()> {
+    let file = std::fs::File::open(path)?;
+    // Advice: some file systems ignore it.
+    let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::DontNeed);
+    Ok(())
+}
+
+#[cfg(not(any(target_os = "linux", target_os = "android")))]
+fn drop_cached(_path: &Path) -> io::Result<()> {
+    Ok(())
+}
+
+/// What suits a drive.
+#[derive(Clone, Debug)]
+pub struct Tuned {
+    /// The best of the table, or what is cheaper and hardly slower.
+    pub tuning: Tuning,
+    /// What was tried, the cheapest first, and its bytes a second.
+    pub table: Vec<(Tuning, f64)>,
+}
+
+/// Finds how the drive under `files` wants to be asked for records of `record_bytes`. Takes `limit`, or as long as
+/// reading a few records takes if the drive is slower than that.
+///
+/// # Errors
+/// As [`measure_read_bandwidth`].
+pub fn tune(files: &[&Path], record_bytes: usize, limit: Duration) -> io::Result<Tuned> {
+    let start = Instant::now();
+    let mut trials = Vec::new();
+    for tuning in candidates(record_bytes) {
+        let rig = Rig::new(files, record_bytes, tuning, Backing::Direct)?;
+        // Where there is no ring the threads would be measured again.
+        if rig.readers.method() == tuning.method {
+            trials.push(Trial { tuning, rig, rates: Vec::new() });
+        }
+    }
+    let mut buffers = Vec::new();
+    // Drives are noisy, and fast after a pause: all are tried in turns, and who is clearly slower leaves the race.
+    let mut racing: Vec<usize> = (0..trials.len()).collect();
+    for n_turn_left in (1..=N_TURN).rev() {
+        let slice = limit.saturating_sub(start.elapsed()) / n_turn_left / racing.len() as u32;
+        for &idx in &racing {
+            let is_late = start.elapsed() >= limit;
+            if !(is_late && trials.iter().any(|trial| !trial.rates.is_empty())) {
+                let rate = trials[idx].rig.measure(&mut buffers, slice)?;
+                trials[idx].rates.push(rate);
+            }
+        }
+        racing.sort_by(|&a, &b| trials[b].rate().total_cmp(&trials[a].rate()));
+        racing.truncate((racing.len() / 2).max(N_FINALIST));
+    }
+    let best = trials[racing[0]].rate();
+    // In the order of preference.
+    racing.sort_unstable();
+    let is_as_good = |&&idx: &&usize| trials[idx].rate() >= AS_GOOD * best;
+    let chosen = *racing.iter().find(is_as_good).expect("the best is as good as itself");
+    let tried = trials.iter().filter(|trial| !trial.rates.is_empty());
+    Ok(Tuned {
+        tuning: trials[chosen].tuning,
+        table: tried.map(|trial| (trial.tuning, trial.rate())).collect(),
+    })
+}
+
+/// Turns of the race, and how many stay in it to the end.
+const N_TURN: u32 = 6;
+const N_FINALIST: usize = 3;
+
+struct Trial {
+    tuning: Tuning,
+    rig: Rig,
+    rates: Vec<f64>,
+}
+
+impl Trial {
+    /// The median; 0 if nothing was measured.
+    fn rate(&self) -> f64 {
+        let mut rates = self.rates.clone();
+        rates.sort_by(f64::total_cmp);
+        rates.get(rates.len() / 2).copied().unwrap_or(0.0)
+    }
+}
+
+/// What is worth a try, in the order of preference.
+fn candidates(record_bytes: usize) -> impl Iterator<Item = Tuning> {
+    const WHOLE: usize = 1 << 30;
+    const MIB: usize = 1 << 20;
+    let shapes = [
+        (Method::Uring, WHOLE, 4),
+        (Method::Uring, WHOLE, 8),
+        (Method::Uring, MIB, 8),
+        (Method::Uring, MIB, 16),
+        (Method::Uring, MIB / 4, 32),
+        (Method::Pool, WHOLE, 4),
+        (Method::Pool, WHOLE, 8),
+        (Method::Pool, MIB, 8),
+        (Method::Pool, MIB, 16),
+        (Method::Pool, MIB / 4, 32),
+    ];
+    let all = shapes.map(|(method, request_bytes, depth)| Tuning { method, request_bytes, depth });
+    let fits = move |tuning: &Tuning| {
+        let is_new = tuning.request_bytes == WHOLE || tuning.request_bytes < record_bytes;
+        // The smallest is tried in any case.
+        let fits = tuning.depth == 4 || n_record(*tuning, record_bytes) * record_bytes <= TUNE_BYTES_MAX;
+        is_new && fits
+    };
+    all.into_iter().filter(fits)
+}
+
+/// Records under way that give the readers something to do at any time.
+fn n_record(tuning: Tuning, record_bytes: usize) -> usize {
+    let n_part = record_bytes.div_ceil(tuning.request_bytes.max(RECORD_ALIGN));
+    tuning.depth.max(1).div_ceil(n_part) + 1
+}
+
+/// Readers on files, and what they read: records that nobody knows the checksums of.
+struct Rig {
+    readers: Readers,
+    /// Records of each file.
+    n_expert: Vec<usize>, // [n_layer]
+    record_bytes: usize,
+    n_record: usize,
+    /// Differs from run to run, so that no cache on the way knows the places.
+    random: u64,
+}
+
+impl Rig {
+    fn new(files: &[&Path], record_bytes: usize, tuning: Tuning, backing: Backing) -> io::Result<Self> {
+        let record_bytes = record_bytes.max(1).next_multiple_of(RECORD_ALIGN);
+        let mut layers = Vec::new();
+        for path in files {
+            let n_expert = (std::fs::metadata(path)?.len() / record_bytes as u64) as usize;
+            if n_expert > 0 {
+                let source = Reader::open(&Blob::File(path.to_path_buf()), backing)?;
+                layers.push(RecordFile { source, stride_bytes: record_bytes, xxh3: vec![0; n_expert] });
+            }
+        }
+        if layers.is_empty() {
+            return Err(io::Error::other(format!(
+                "no file is as long as one request of {record_bytes} bytes"
+            )));
+        }
+        Ok(Self {
+            n_expert: layers.iter().map(|layer| layer.xxh3.len()).collect(),
+            readers: Readers::lenient(Arc::new(layers), tuning).map_err(io::Error::other)?,
+            record_bytes,
+            n_record: n_record(tuning, record_bytes),
+            random: RandomState::new().build_hasher().finish() | 1,
+        })
+    }
+
+    /// Bytes a second. At least one record is read, however short the time. `buffers` are kept for the next.
+    fn measure(&mut self, buffers: &mut Vec<SlotBuffer>, duration: Duration) -> io::Result<f64> {
+        while buffers.len() < self.n_record {
+            buffers.append(&mut slot_buffers(1, self.record_bytes)?);
+        }
+        let start = Instant::now();
+        let (mut jobs, mut done) = (Vec::new(), Vec::new());
+        let (mut n_under_way, mut n_read, mut failure) = (0, 0, None);
+        loop {
+            let goes_on = failure.is_none() && (n_read == 0 || start.elapsed() < duration);
+            while goes_on && n_under_way < self.n_record {
+                jobs.push(self.random_job(buffers.pop().expect("one for each record under way")));
+                n_under_way += 1;
+            }
+            if n_under_way == 0 {
+                break;
+            }
+            self.readers.submit(&mut jobs);
+            self.readers.wait_done(&mut done);
+            n_under_way -= done.len();
+            for Done { buffer, outcome, .. } in done.drain(..) {
+                buffers.push(buffer);
+                match outcome {
+                    Outcome::Failed(error) => failure = Some(error),
+                    _ => n_read += 1,
+                }
+            }
+        }
+        match failure {
+            Some(error) => Err(io::Error::other(error)),
+            None => Ok((n_read * self.record_bytes) as f64 / start.elapsed().as_secs_f64()),
+        }
+    }
+
+    fn random_job(&mut self, buffer: SlotBuffer) -> Job {
+        let layer = self.random(self.n_expert.len());
+        let expert = self.random(self.n_expert[layer]);
+        Job { urgency: Urgency::Demand, slot: 0, layer, expert, buffer }
+    }
+
+    /// Below `end`; xorshift.
+    fn random(&mut self, end: usize) -> usize {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % end as u64) as usize
+    }
+}
