@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use convert::{Bits, PackOptions, RoleSelector, Routing, SYNTH_PRESETS};
+use stream::SimSpec;
 
 use crate::size::Size;
 
@@ -233,11 +234,28 @@ pub(crate) struct BenchFlags {
     /// Use experts that --record-routing wrote down, instead of the router's: speeds are those of that text.
     #[arg(long, value_name = "FILE")]
     pub(crate) trace: Option<PathBuf>,
+    /// Read experts from a simulated drive, such as `7GB/s,latency=80us`.
+    #[arg(long, value_name = "SPEC", value_parser = NamedDrive::parse)]
+    pub(crate) drive: Option<NamedDrive>,
     /// Pretend that all experts are in memory: the most that this machine can compute. The output means nothing.
-    #[arg(long)]
+    #[arg(long, conflicts_with = "drive")]
     pub(crate) assume_resident: bool,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+}
+
+/// A simulated drive, and how the user described it.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedDrive {
+    pub(crate) name: String,
+    pub(crate) spec: SimSpec,
+}
+
+impl NamedDrive {
+    fn parse(text: &str) -> Result<Self, String> {
+        let spec = text.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self { name: text.to_owned(), spec })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -364,6 +382,8 @@ mod tests {
             "bench m --measure nan",
             "bench m --plot chart.png",
             "bench m --trace a --record-routing b",
+            "bench m --drive fast",
+            "bench m --drive 7GB/s --assume-resident",
             "eval m",
             "eval m --ids a",
             "eval m --dump-logits a",

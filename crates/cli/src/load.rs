@@ -3,7 +3,7 @@
 use kernels::Cpu;
 use model::Engine;
 use store::Store;
-use stream::CacheMode;
+use stream::{CacheMode, SimDrive, SimSpec};
 
 use crate::flags::EngineFlags;
 use crate::output::note;
@@ -21,6 +21,8 @@ pub(crate) struct Loaded {
 pub(crate) struct Experiment {
     /// Nothing is read once all slots are full.
     pub(crate) assume_resident: bool,
+    /// Experts are read from a drive like this.
+    pub(crate) drive: Option<SimSpec>,
 }
 
 /// Plans the memory and loads the dense weights. What else the process needs (the tokenizer) is loaded before, so that
@@ -52,8 +54,14 @@ pub(crate) fn load_for(
     }
     let mut progress = Progress::new("load", store.dense_bytes(), 0);
     let backend = Cpu::new(plan.n_thread);
-    let engine =
-        Engine::load(store, backend, plan.engine_options(), &mut |read_bytes| progress.at(read_bytes))?;
+    let drive = experiment.drive.map(SimDrive::new);
+    let wrap = |source| match &drive {
+        Some(drive) => drive.wrap(source),
+        None => source,
+    };
+    let engine = Engine::load_with(store, backend, plan.engine_options(), &wrap, &mut |read_bytes| {
+        progress.at(read_bytes)
+    })?;
     progress.finish();
     Ok(Loaded { engine, plan })
 }

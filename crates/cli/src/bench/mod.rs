@@ -40,6 +40,8 @@ struct BenchReport<'a> {
     #[serde(flatten)]
     setting: &'a Setting,
     n_slot: usize,
+    /// As `--drive` has it.
+    simulated_drive: Option<&'a str>,
     /// Where experts came from, if not from the router.
     trace: Option<&'a Path>,
     /// Was the page cache emptied before the cold run? `null` where nothing is on a drive.
@@ -122,8 +124,9 @@ pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
 
 /// What clap cannot know.
 fn refuse_contradictions(flags: &BenchFlags) -> Result<(), CliError> {
-    if flags.assume_resident && flags.engine.cache == Cache::Page {
-        let why = "--cache page leaves reading to the system: not with --assume-resident";
+    let is_special = flags.assume_resident || flags.drive.is_some();
+    if is_special && flags.engine.cache == Cache::Page {
+        let why = "--cache page leaves reading to the system: not with --drive or --assume-resident";
         return Err(CliError::Usage(why.into()));
     }
     Ok(())
@@ -150,10 +153,12 @@ fn read_trace(path: &Path, flags: &BenchFlags) -> anyhow::Result<RoutingTrace> {
 
 /// Loads, measures and gives the model's memory back.
 fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlags) -> anyhow::Result<Runs> {
-    let experiment = Experiment { assume_resident: flags.assume_resident };
+    let simulated = flags.drive.as_ref().map(|drive| drive.spec);
+    let experiment = Experiment { assume_resident: flags.assume_resident, drive: simulated };
     let mut loaded = load_for(store, &flags.engine, work, experiment)?;
     let needs = Needs::of(store, loaded.plan.n_expert_used);
-    let drive = Drive::of(store, &needs, loaded.plan.stream.tuning).filter(|_| !flags.assume_resident);
+    let is_real = simulated.is_none() && !flags.assume_resident;
+    let drive = Drive::of(store, &needs, loaded.plan.stream.tuning).filter(|_| is_real);
     let measure_drive = || drive.as_ref().map(|drive| drive.measure(flags.measure)).transpose();
     let before = measure_drive()?;
     let pages_dropped = drive.as_ref().map(Drive::forget_pages).transpose()?;
@@ -169,7 +174,8 @@ fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlag
     let Loaded { engine, plan, .. } = loaded;
     // The drive is measured with the model's memory given back, and memory after it.
     drop(engine);
-    let ssd = before.zip(measure_drive()?).map(|(before, after)| [before, after]);
+    let measured = before.zip(measure_drive()?).map(|(before, after)| [before, after]);
+    let ssd = measured.or(simulated.and_then(|spec| spec.bytes_per_s).map(|rate| [rate; 2]));
     let n_expert = store.config().n_expert;
     Ok(Runs { prefill, decode, setting, plan, needs, n_expert, ssd, pages_dropped, routing })
 }
@@ -180,6 +186,9 @@ fn is_recorded(flags: &BenchFlags) -> bool {
 
 /// Results of experiments are not to be taken for those of the machine.
 fn say_what_is_special(flags: &BenchFlags, pages_dropped: Option<bool>, mode: CacheMode) {
+    if let Some(drive) = &flags.drive {
+        note(format_args!("note: experts come from a simulated drive: {}", drive.name));
+    }
     if flags.assume_resident {
         note(
             "note: experts that are not in memory are taken to be (--assume-resident): the output means nothing",
@@ -251,6 +260,7 @@ impl Outcome {
             bench_version: compare::VERSION,
             setting: &self.runs.setting,
             n_slot: self.runs.plan.stream.n_slot,
+            simulated_drive: flags.drive.as_ref().map(|drive| drive.name.as_str()),
             trace: flags.trace.as_deref(),
             pages_dropped: self.runs.pages_dropped,
             limits: Limits {

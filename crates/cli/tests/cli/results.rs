@@ -34,6 +34,7 @@ fn bench_reports_what_is_agreed() {
         "cache",
         "n_expert_used",
         "n_slot",
+        "simulated_drive",
         "trace",
         "pages_dropped",
         "phases",
@@ -168,7 +169,17 @@ fn bench_names_experiments() {
     let report: Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!((&report["cache"], &report["limits"]["ssd_gb_s"]), (&"assumed resident".into(), &Value::Null));
     assert!(done.stderr.contains("the output means nothing"), "{done:?}");
-    flash_moe(&quick(&["--assume-resident", "--cache", "page"])).fails(2, "--cache page", "");
+    let done = flash_moe(&quick(&["--drive", "2GB/s,latency=10us", "--json"])).ok();
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(
+        (&report["simulated_drive"], &report["pages_dropped"]),
+        (&"2GB/s,latency=10us".into(), &Value::Null)
+    );
+    assert_eq!(report["limits"]["ssd_gb_s"], 2.0);
+    assert!(done.stderr.contains("simulated drive: 2GB/s,latency=10us"), "{done:?}");
+    for more in [["--drive", "2GB/s"], ["--assume-resident", "--json"]] {
+        flash_moe(&quick(&[&more[..], &["--cache", "page"]].concat())).fails(2, "--cache page", "");
+    }
 }
 
 /// Scripts that read `inspect --json` would break, or its numbers would be wrong.
