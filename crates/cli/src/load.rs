@@ -2,8 +2,8 @@
 
 use kernels::Cpu;
 use model::Engine;
-use store::Store;
-use stream::{CacheMode, SimDrive, SimSpec};
+use store::{Blob, Store};
+use stream::{Backing, CacheMode, Reader, SimDrive, SimSpec};
 
 use crate::flags::EngineFlags;
 use crate::output::note;
@@ -54,14 +54,15 @@ pub(crate) fn load_for(
     }
     let mut progress = Progress::new("load", store.dense_bytes(), 0);
     let backend = Cpu::new(plan.n_thread);
-    let drive = experiment.drive.map(SimDrive::new);
-    let wrap = |source| match &drive {
-        Some(drive) => drive.wrap(source),
-        None => source,
+    let (options, loaded) = (plan.engine_options(), &mut |read_bytes| progress.at(read_bytes));
+    let engine = match experiment.drive.map(SimDrive::new) {
+        None => Engine::load(store, backend, options, loaded)?,
+        Some(drive) => {
+            // Out of the page cache, so that the drive at hand does not limit the simulated one.
+            let open = |blob: &Blob| Ok(drive.wrap(Reader::open(blob, Backing::Buffered)?));
+            Engine::load_with(store, backend, options, &open, loaded)?
+        }
     };
-    let engine = Engine::load_with(store, backend, plan.engine_options(), &wrap, &mut |read_bytes| {
-        progress.at(read_bytes)
-    })?;
     progress.finish();
     Ok(Loaded { engine, plan })
 }
