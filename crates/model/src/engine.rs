@@ -150,8 +150,8 @@ impl<B: Backend> Engine<B> {
     /// Feeds tokens. Afterwards the session's logits are those after the last token.
     ///
     /// Batches end at absolute multiples of [`DELTA_CHUNK`] positions whatever `n_batch` is, so the result depends
-    /// neither on it nor on memory. `progress` is told the tokens done after each batch; when it breaks with
-    /// tokens left, the session stands at the last finished batch.
+    /// neither on it nor on memory. `progress` is told the tokens done, after each layer of a batch the same share of
+    /// its tokens; when it breaks with tokens left, the session stands at the end of that batch.
     ///
     /// # Errors
     /// Too many tokens, an id out of range (nothing was fed), [`ModelError::Interrupted`], or an expert that
@@ -164,15 +164,18 @@ impl<B: Backend> Engine<B> {
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> Result<(), ModelError> {
         self.check(session, ids)?;
-        let mut done = 0;
+        let (mut done, mut is_stopped) = (0, false);
         while done < ids.len() {
             let n_token = self.batch_len(session.pos(), ids.len() - done);
-            let batch = &ids[done..done + n_token];
+            let (batch, before) = (&ids[done..done + n_token], done);
             done += n_token;
-            self.batch(session, batch, done == ids.len(), &mut logits).inspect_err(|error| {
+            let is_last = done == ids.len();
+            let told = &mut |n_done| is_stopped |= progress(before + n_done).is_break();
+            self.batch(session, batch, is_last, &mut logits, told).inspect_err(|error| {
                 session.poison = Some(error.to_string());
             })?;
-            if progress(done).is_break() && done < ids.len() {
+            told(n_token);
+            if is_stopped && !is_last {
                 return Err(ModelError::Interrupted);
             }
         }
@@ -297,7 +300,9 @@ impl<B: Backend> Engine<B> {
         ids: &[u32],
         is_last: bool,
         logits: &mut Logits<'_>,
+        progress: &mut dyn FnMut(usize),
     ) -> Result<(), ModelError> {
+        let n_layer = self.config.n_layer();
         let (pos, n_token, n_vocab) = (session.pos(), ids.len(), self.config.n_vocab);
         self.routing.start(n_token)?;
         let n_wanted = match logits {
@@ -327,6 +332,9 @@ impl<B: Backend> Engine<B> {
         let ran = pass.run(ids, session, &mut |layer, x| {
             if let Some(trace) = &mut trace {
                 trace(backend, layer, x);
+            }
+            if layer + 1 < n_layer {
+                progress(n_token * (layer + 1) / n_layer);
             }
         });
         self.trace = trace;
