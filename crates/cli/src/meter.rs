@@ -78,6 +78,12 @@ impl Counts {
         ratio(self.stream.n_hit as f64, (self.stream.n_hit + self.stream.n_miss) as f64)
     }
 
+    /// The same without reads ahead: what the cache kept.
+    pub(crate) fn kept_rate(&self) -> Option<f64> {
+        let StreamStats { n_hit, n_miss, n_prefetch_hit, .. } = self.stream;
+        ratio(n_hit.saturating_sub(n_prefetch_hit) as f64, (n_hit + n_miss) as f64)
+    }
+
     /// Gigabytes read for each second in which the engine waited; `None` if it hardly did, because then the reads ran
     /// beside the arithmetic and the quotient says nothing about the drive.
     pub(crate) fn read_gb_s(&self) -> Option<f64> {

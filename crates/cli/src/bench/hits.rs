@@ -33,7 +33,7 @@ pub(super) fn curve(
 ) -> HitCurve {
     let own = |trace: &RoutingTrace, n_slot, n_skip| stream::policy_misses(trace, n_expert, n_slot, n_skip);
     let policies: [(&str, Misses<'_>); 3] = [
-        ("this program", &own),
+        ("this program's policy", &own),
         ("least recently used", &stream::lru_misses),
         ("best possible (Belady)", &stream::belady_misses),
     ];

@@ -21,11 +21,21 @@ pub(crate) struct Drive {
     tuning: Tuning,
 }
 
+/// What experts come from, in bytes a second.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Ssd {
+    /// Not from a drive.
+    None,
+    /// Drives burst and tire: measured before and after the runs.
+    Measured { before: f64, after: f64 },
+    /// As the user wants it.
+    Simulated(f64),
+}
+
 /// Rates of a machine, in bytes or operations a second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Machine {
-    /// Before and after the runs; `None` if nothing is read from a drive.
-    pub(crate) ssd: Option<[f64; 2]>,
+    pub(crate) ssd: Ssd,
     pub(crate) ram: f64,
     pub(crate) flop: f64,
 }
@@ -106,23 +116,49 @@ impl Drive {
     }
 }
 
+impl Ssd {
+    /// Before and after.
+    pub(crate) fn measured(self) -> Option<(f64, f64)> {
+        match self {
+            Ssd::Measured { before, after } => Some((before, after)),
+            Ssd::None | Ssd::Simulated(_) => None,
+        }
+    }
+
+    /// What counts.
+    pub(crate) fn rate(self) -> Option<f64> {
+        match self {
+            Ssd::None => None,
+            Ssd::Measured { before, after } => Some((before + after) / 2.0),
+            Ssd::Simulated(rate) => Some(rate),
+        }
+    }
+
+    /// For people.
+    pub(crate) fn describe(self) -> String {
+        let rate = self.rate().unwrap_or_default() / 1e9;
+        match self {
+            Ssd::None => "no drive".into(),
+            Ssd::Simulated(_) => format!("simulated drive {rate:.2} GB/s"),
+            Ssd::Measured { before, after } => {
+                format!("drive {rate:.2} GB/s ({:.2} before, {:.2} after)", before / 1e9, after / 1e9)
+            }
+        }
+    }
+}
+
 impl Machine {
     /// Measures memory and arithmetic; what the drive does is known already. Takes 1 GiB of memory meanwhile.
-    pub(crate) fn measure(n_thread: usize, ssd: Option<[f64; 2]>, drive_time: Duration) -> Self {
+    pub(crate) fn measure(n_thread: usize, ssd: Ssd, drive_time: Duration) -> Self {
         let cpu = Cpu::new(n_thread);
         let time = drive_time / COMPUTE_SHARE;
         Self { ssd, ram: cpu.measure_ram_bandwidth(time), flop: cpu.measure_flop_rate(time) }
     }
 
-    /// The mean of what was measured before and after.
-    pub(crate) fn ssd_mean(&self) -> Option<f64> {
-        self.ssd.map(|[before, after]| (before + after) / 2.0)
-    }
-
     /// Tokens a second that `demand` allows; `None` if it demands nothing.
     pub(crate) fn bound(&self, demand: &Demand) -> Option<Bound> {
         let seconds = [
-            (Limit::Drive, self.ssd_mean().map_or(0.0, |ssd| demand.read_bytes / ssd)),
+            (Limit::Drive, self.ssd.rate().map_or(0.0, |ssd| demand.read_bytes / ssd)),
             (Limit::Memory, demand.touched_bytes / self.ram),
             (Limit::Arithmetic, demand.flops / self.flop),
         ];
@@ -222,7 +258,7 @@ mod tests {
     /// The fraction that is reported would be of something else.
     #[test]
     fn the_slowest_part_is_the_bound() {
-        let machine = Machine { ssd: Some([1.5e9, 2.5e9]), ram: 100e9, flop: 1e12 };
+        let machine = Machine { ssd: Ssd::Measured { before: 1.5e9, after: 2.5e9 }, ram: 100e9, flop: 1e12 };
         let demand =
             |read_bytes, touched_bytes, flops| Demand { n_token: 4.0, read_bytes, touched_bytes, flops };
         let cases = [
@@ -234,7 +270,7 @@ mod tests {
         for (demand, expected) in cases {
             assert_eq!(machine.bound(&demand), expected, "{demand:?}");
         }
-        let without = Machine { ssd: None, ..machine };
+        let without = Machine { ssd: Ssd::None, ..machine };
         assert_eq!(without.bound(&demand(16e9, 400e9, 0.0)), Some(Bound { tok_s: 1.0, by: Limit::Memory }));
     }
 

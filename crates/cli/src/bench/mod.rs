@@ -30,7 +30,7 @@ use crate::report::Setting;
 use crate::size::Size;
 use crate::{report, target, timing};
 use hits::Shape;
-use limits::{Bound, Drive, Machine, Needs};
+use limits::{Bound, Drive, Machine, Needs, Ssd};
 use series::{Series, SeriesReport};
 
 /// `--json` of `bench`.
@@ -78,8 +78,8 @@ struct Runs {
     needs: Needs,
     /// Of a layer.
     n_expert: usize,
-    /// Bytes a second that the drive gave before and after, or that the simulated one has.
-    ssd: Option<[f64; 2]>,
+    /// What limits reading.
+    ssd: Ssd,
     pages_dropped: Option<bool>,
     /// Recorded or replayed.
     routing: Option<RoutingTrace>,
@@ -174,8 +174,11 @@ fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlag
     let Loaded { engine, plan, .. } = loaded;
     // The drive is measured with the model's memory given back, and memory after it.
     drop(engine);
-    let measured = before.zip(measure_drive()?).map(|(before, after)| [before, after]);
-    let ssd = measured.or(simulated.and_then(|spec| spec.bytes_per_s).map(|rate| [rate; 2]));
+    let measured = before.zip(measure_drive()?);
+    let ssd = match simulated.and_then(|spec| spec.bytes_per_s) {
+        Some(rate) => Ssd::Simulated(rate),
+        None => measured.map_or(Ssd::None, |(before, after)| Ssd::Measured { before, after }),
+    };
     let n_expert = store.config().n_expert;
     Ok(Runs { prefill, decode, setting, plan, needs, n_expert, ssd, pages_dropped, routing })
 }
@@ -264,12 +267,12 @@ impl Outcome {
             trace: flags.trace.as_deref(),
             pages_dropped: self.runs.pages_dropped,
             limits: Limits {
-                ssd_gb_s: self.machine.ssd_mean().map(giga),
+                ssd_gb_s: self.machine.ssd.rate().map(giga),
                 ram_gb_s: giga(self.machine.ram),
                 bound_tok_s: self.decode_bound.map(|bound| bound.tok_s),
                 fraction_of_bound: self.runs.decode.fraction(self.decode_bound),
-                ssd_before_gb_s: self.machine.ssd.map(|[before, _]| giga(before)),
-                ssd_after_gb_s: self.machine.ssd.map(|[_, after]| giga(after)),
+                ssd_before_gb_s: self.machine.ssd.measured().map(|(before, _)| giga(before)),
+                ssd_after_gb_s: self.machine.ssd.measured().map(|(_, after)| giga(after)),
                 gflop_s: giga(self.machine.flop),
             },
             phases: PhaseReports { prefill, decode },
@@ -281,7 +284,7 @@ impl Outcome {
         let Runs { prefill, decode, plan, needs, setting, n_expert, .. } = &self.runs;
         let shape =
             Shape { n_repeat: flags.repeat, n_prompt: flags.prompt_tokens, n_decode: n_decode(flags) };
-        let run = (plan.stream.n_slot, decode.median(Counts::hit_rate));
+        let run = (plan.stream.n_slot, decode.median(Counts::kept_rate));
         let svg = plot::draw(&plot::Chart {
             title: setting.title(),
             prefill: &prefill.sum().timing,
@@ -304,12 +307,9 @@ impl Outcome {
             }
             describe(name, series, bound);
         }
-        let drive = self.machine.ssd.map_or("no drive".into(), |[before, after]| {
-            let mean = (before + after) / 2.0;
-            format!("drive {:.2} GB/s ({:.2} before, {:.2} after)", mean / 1e9, before / 1e9, after / 1e9)
-        });
         note(format_args!(
-            "limits   {drive}, memory {:.2} GB/s, arithmetic {:.0} GFLOP/s",
+            "limits   {}, memory {:.2} GB/s, arithmetic {:.0} GFLOP/s",
+            self.machine.ssd.describe(),
             self.machine.ram / 1e9,
             self.machine.flop / 1e9,
         ));
@@ -323,7 +323,10 @@ fn describe(name: &str, series: &Series, bound: Option<Bound>) {
     let mut line = format!("{name:<8} {} tokens: cold {}", cold.n_token, speed(cold.tok_s()));
     if let Some((min, max)) = series.spread().filter(|_| series.is_warm()) {
         let n = series.typical().len();
-        line += &format!("; warm {} (median of {n}, {min:.2} to {max:.2})", speed(series.tok_s()));
+        line += &format!("; warm {}", speed(series.tok_s()));
+        if n > 1 {
+            line += &format!(" (median of {n}, {min:.2} to {max:.2})");
+        }
     }
     note(line);
     let split = series.split();

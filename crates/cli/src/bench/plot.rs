@@ -36,7 +36,7 @@ pub(super) struct HitCurve {
     /// Name, and a rate for each size: the first one is the program's own policy.
     pub(super) policies: Vec<(&'static str, Vec<f64>)>,
     pub(super) slot_bytes: f64,
-    /// Slots of the run, and the rate that it had.
+    /// Slots of the run, and the rate that it had without reads ahead.
     pub(super) run: (usize, Option<f64>),
 }
 
@@ -135,7 +135,7 @@ fn hit_curve(svg: &mut Svg, top: f64, hits: &HitCurve) {
     svg.line(&[(x, frame.y(0.0)), (x, frame.y(100.0))], "#D55E00", 1.5, "4 3");
     let (anchor, dx) = if n_slot * 2 < largest { (Anchor::Start, 8.0) } else { (Anchor::End, -8.0) };
     let measured = rate.map_or(String::new(), |rate| format!(", {:.1} % measured", 100.0 * rate));
-    svg.text((x + dx, frame.y(100.0) + 16.0), anchor, &format!("this run: {n_slot} slots{measured}"));
+    svg.text((x + dx, frame.y(0.0) - 8.0), anchor, &format!("this run: {n_slot} slots{measured}"));
     if let Some(rate) = rate {
         svg.dot((x, frame.y(100.0 * rate)), "#D55E00");
     }

@@ -175,7 +175,8 @@ fn bench_names_experiments() {
         (&report["simulated_drive"], &report["pages_dropped"]),
         (&"2GB/s,latency=10us".into(), &Value::Null)
     );
-    assert_eq!(report["limits"]["ssd_gb_s"], 2.0);
+    let drive = ["ssd_gb_s", "ssd_before_gb_s"].map(|key| &report["limits"][key]);
+    assert_eq!(drive, [&Value::from(2.0), &Value::Null]);
     assert!(done.stderr.contains("simulated drive: 2GB/s,latency=10us"), "{done:?}");
     for more in [["--drive", "2GB/s"], ["--assume-resident", "--json"]] {
         flash_moe(&quick(&[&more[..], &["--cache", "page"]].concat())).fails(2, "--cache page", "");
