@@ -58,7 +58,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
         note(timing::table("decode", &decode.timing));
     }
     let setting = Setting::of(&store, &loaded);
-    let Loaded { engine, plan } = loaded;
+    let Loaded { engine, plan, .. } = loaded;
     // The limits are measured with the model's memory given back.
     drop(engine);
     let limits = Limits::measure(&store, &plan, &decode)?;

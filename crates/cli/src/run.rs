@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::answer::{Answer, answer};
 use crate::error::CliError;
 use crate::flags::{ChatFlags, RunFlags};
-use crate::interrupt::{self, Answering};
-use crate::load::load;
+use crate::interrupt::Answering;
+use crate::load::load_warm;
 use crate::meter::Metered;
 use crate::plan::Work;
 use crate::report::{Phases, Setting};
@@ -60,12 +60,15 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
         thinking_open: prompt.thinking_open,
         raw: flags.raw,
     };
-    let mut loaded =
-        load(&store, &flags.engine, Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0 })?;
-    interrupt::install()?;
+    let mut loaded = load_warm(
+        &store,
+        &flags.engine,
+        Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0 },
+    )?;
     let mut session = loaded.engine.session(loaded.plan.n_ctx);
     let mut metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len());
     let answer = answer(&mut metered, &text_model, &prompt, &options, &Answering::begin(), flags.json)?;
+    loaded.finish();
     answer.status(flags.engine.verbose, flags.answer.timing);
     if flags.json {
         print(Setting::of(&store, &loaded), options.sampling.seed, &answer)?;
