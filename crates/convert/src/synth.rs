@@ -251,7 +251,7 @@ fn encode(
     }
 }
 
-/// Fills whole rows with plausible weights: 0 on average, standard deviation `std`. `small` is the role of a vector or convolution, which is F32.
+/// Fills whole rows: 0 on average, standard deviation `std`. `small` is the role of a vector or convolution, F32.
 fn fill(small: Option<Role>, format: Format, std: f32, planes: [&mut [u8]; 3], random: &mut Random) {
     let [codes, scales, biases] = planes;
     match format {
