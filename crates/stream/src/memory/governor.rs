@@ -59,6 +59,8 @@ impl GovernorOptions {
 pub struct MemoryReading {
     /// Resident bytes of this process.
     pub rss_bytes: u64,
+    /// What there is in all: the least limit.
+    pub total_bytes: u64,
     /// What can be had without swapping; negative where a lowered limit is exceeded.
     pub margin_bytes: i64,
     /// Time since the last reading.
@@ -72,8 +74,8 @@ pub struct MemoryReading {
 struct Regulator {
     options: GovernorOptions,
     n_slot: usize,
-    /// What this process held and what was free, together, at the last reading.
-    held: Option<i128>,
+    /// What others held at the last reading: neither this process's nor free.
+    others: Option<i128>,
     /// Bytes a second that others take.
     fall_bytes_s: f64,
     /// Since slots were last taken away, or given back.
@@ -83,7 +85,7 @@ struct Regulator {
 impl Regulator {
     /// Starts with the plan's slots.
     fn new(options: GovernorOptions) -> Self {
-        Self { options, n_slot: options.n_slot_max, held: None, fall_bytes_s: 0.0, calm: QUIET }
+        Self { options, n_slot: options.n_slot_max, others: None, fall_bytes_s: 0.0, calm: QUIET }
     }
 
     /// The slots that there may be from now on: fewer at once when memory is missing, more again slowly when it has
@@ -92,10 +94,8 @@ impl Regulator {
         let o = self.options;
         let slack = (o.n_slot_max / SLACK).max(1);
         let held = i128::from(reading.rss_bytes) + i128::from(reading.margin_bytes);
-        let for_slots = held
-            - self.falls_ahead(held, reading.elapsed)
-            - i128::from(o.fixed_bytes)
-            - i128::from(o.floor_bytes);
+        let for_slots =
+            held - self.falls_ahead(reading) - i128::from(o.fixed_bytes) - i128::from(o.floor_bytes);
         let n_room = usize::try_from(for_slots / i128::from(o.slot_bytes.max(1))).unwrap_or(0);
         self.calm = self.calm.saturating_add(reading.elapsed);
         let wanted = if n_room < self.n_slot {
@@ -121,8 +121,10 @@ impl Regulator {
     }
 
     /// Bytes that others will have taken before slots that are given back now are felt.
-    fn falls_ahead(&mut self, held: i128, elapsed: Duration) -> i128 {
-        let fall = self.held.replace(held).map_or(0, |before| before - held).max(0);
+    fn falls_ahead(&mut self, reading: &MemoryReading) -> i128 {
+        let MemoryReading { rss_bytes, total_bytes, margin_bytes, elapsed, .. } = *reading;
+        let others = i128::from(total_bytes) - i128::from(rss_bytes) - i128::from(margin_bytes);
+        let fall = self.others.replace(others).map_or(0, |before| others - before).max(0);
         let bytes_s = fall as f64 / elapsed.max(INTERVAL_TIGHT / 2).as_secs_f64();
         self.fall_bytes_s = bytes_s.max(self.fall_bytes_s / 2.0);
         match self.fall_bytes_s {
@@ -197,8 +199,13 @@ impl Gauge {
         let stalled = now.stalled.saturating_sub(self.stalled);
         let stall = stalled.as_secs_f64() / elapsed.max(INTERVAL_TIGHT / 2).as_secs_f64();
         *self = now;
-        let (rss_bytes, margin_bytes) = (super::rss_bytes(), system::margin_bytes());
-        MemoryReading { rss_bytes, margin_bytes, elapsed, stall }
+        MemoryReading {
+            rss_bytes: super::rss_bytes(),
+            total_bytes: system::total_bytes(),
+            margin_bytes: system::margin_bytes(),
+            elapsed,
+            stall,
+        }
     }
 }
 
@@ -252,6 +259,7 @@ mod tests {
         fn run_once(&mut self) {
             let reading = MemoryReading {
                 rss_bytes: self.rss_bytes(),
+                total_bytes: self.limit_bytes,
                 margin_bytes: self.margin_bytes(),
                 elapsed: INTERVAL,
                 stall: self.stall,
