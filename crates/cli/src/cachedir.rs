@@ -27,6 +27,12 @@ impl CacheDir {
         Self { root: place(variable), is_verbose }
     }
 
+    /// A folder for a test.
+    #[cfg(test)]
+    pub(crate) fn at(root: &Path) -> Self {
+        Self { root: Some(root.to_owned()), is_verbose: false }
+    }
+
     /// The contents of a file.
     pub(crate) fn read(&self, name: &str) -> Option<Vec<u8>> {
         let path = self.path(name)?;
@@ -96,13 +102,8 @@ fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {
 }
 
 #[cfg(test)]
-pub(crate) mod tests {
+mod tests {
     use super::*;
-
-    /// A folder for a test.
-    pub(crate) fn at(root: &Path) -> CacheDir {
-        CacheDir { root: Some(root.to_owned()), is_verbose: false }
-    }
 
     /// Files would be put where nobody looks for them, or somebody's relative path would litter the current folder.
     #[test]
@@ -125,7 +126,7 @@ pub(crate) mod tests {
     #[test]
     fn files_come_back_and_trouble_is_no_error() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = at(&folder.path().join("new/place"));
+        let cache = CacheDir::at(&folder.path().join("new/place"));
         assert_eq!(cache.read("a/b"), None);
         cache.write("a/b", b"one");
         cache.write("a/b", b"two");

@@ -287,7 +287,6 @@ fn now() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cachedir::tests::at;
 
     const RATES: DriveRates = DriveRates { direct_bytes_s: 2e9, buffered_bytes_s: 1e9, copy_bytes_s: 9e9 };
     const TUNING: Tuning = Tuning { method: Method::Uring, request_bytes: 1 << 20, depth: 16 };
@@ -296,7 +295,7 @@ mod tests {
     #[test]
     fn what_was_measured_is_remembered() {
         let folder = tempfile::tempdir().unwrap();
-        let cache = at(folder.path());
+        let cache = CacheDir::at(folder.path());
         assert_eq!(Drive::recall(&cache, "a"), None);
         let drive = Drive { tuning: TUNING, rates: Some(RATES), origin: Origin::Measured };
         drive.remember(&cache, "a");

@@ -103,6 +103,17 @@ impl Needs {
         (interpolate(curve, share), if share < 1.0 { CURVE_ERROR } else { 0.0 })
     }
 
+    /// The same for a model whose earlier runs made `share` of their requests to its `n_slot` hottest experts: the next
+    /// texts are neither all other ones nor the same.
+    pub(crate) fn hit_rate_after(&self, n_slot: usize, share: f64) -> (f64, f64) {
+        let (expected, error) = self.hit_rate(n_slot);
+        if self.routing != Routing::Real {
+            // It is known, and a sample of it is noise.
+            return (expected, error);
+        }
+        ((expected + share) / 2.0, error.max((expected - share).abs()) / 2.0)
+    }
+
     /// Seconds until a token's experts are there.
     pub(crate) fn supply_s(&self, supply: &Supply, hit_rate: f64) -> f64 {
         self.n_layer * self.n_expert_used * self.record_bytes * supply.seconds(hit_rate)
@@ -366,6 +377,9 @@ mod tests {
         near(synthetic("seed 0"), 0.25);
         near(synthetic("seed 0, routing zipf:0.5"), 0.5);
         near(synthetic("seed 0, routing topics:8,1.5"), 0.81);
+        let (hit_rate, error) = NEEDS.hit_rate_after((0.12 * 60.0 * 512.0) as usize, 0.88);
+        near(hit_rate, 0.78);
+        near(error, 0.1);
         assert_eq!(NEEDS.hit_rate(0).0, 0.0);
         assert_eq!(NEEDS.hit_rate(60 * 512), (1.0, 0.0));
         assert_eq!(NEEDS.hit_rate(usize::MAX).0, 1.0);

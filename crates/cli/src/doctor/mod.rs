@@ -17,7 +17,7 @@ use convert::{Bits, PackOptions, Routing, SYNTH_PRESETS, SynthOptions};
 use kernels::Cpu;
 use serde::{Serialize, Serializer};
 use store::{Manifest, Store};
-use stream::{DriveFacts, MemoryFacts};
+use stream::{DriveFacts, Heat, MemoryFacts};
 
 use crate::cachedir::CacheDir;
 use crate::drive::{self, Drive, Measured};
@@ -25,7 +25,7 @@ use crate::flags::{Cache, DoctorFlags, Prefetch};
 use crate::output::note;
 use crate::plan::{Plan, Wishes, Work};
 use crate::predict::{Needs, Prediction, Rates};
-use crate::{interrupt, report, target};
+use crate::{heatfile, interrupt, report, target};
 use advice::Findings;
 use products::Products;
 use scratch::Scratch;
@@ -147,7 +147,8 @@ pub(crate) fn doctor(flags: &DoctorFlags) -> anyhow::Result<()> {
         prefetch: Prefetch::Auto,
     };
     let drive = measured.as_ref().map_or(Drive::unknown(), |measured| measured.drive);
-    let judge = |manifest: &Manifest| model(manifest, &wishes, &drive, &products, ram_bytes_s);
+    let heat = store.as_ref().and_then(|store| heatfile::read(&cache, store.fingerprint()));
+    let judge = |manifest: &Manifest| model(manifest, &wishes, &drive, &products, ram_bytes_s, heat.as_ref());
     let models: Vec<Model> = manifests.iter().map(judge).collect();
     let facts = measured.as_ref().and_then(|measured| measured.facts.clone());
     let findings = findings(flags, &memory, measured.as_ref(), &models);
@@ -253,6 +254,7 @@ fn model(
     drive: &Drive,
     products: &Products,
     ram_bytes_s: Option<f64>,
+    heat: Option<&Heat>,
 ) -> Model {
     let work = Work { n_ctx: None, n_feed: Some(N_PROMPT), n_snapshot: 0 };
     let outcome = match Plan::new(wishes, manifest, work, drive) {
@@ -264,7 +266,11 @@ fn model(
                 let ram_bytes_s = ram_bytes_s.unwrap_or(1.0 / dense.seconds(1.0, 1.0));
                 let rates = Rates { supply, ram_bytes_s, dense, experts };
                 let (n_slot, n_batch) = (plan.n_cached(), plan.n_batch);
-                Prediction::new(&needs, &rates, n_slot, n_batch, needs.hit_rate(n_slot), N_PROMPT)
+                let hit_rate = match heat.and_then(|heat| heat.hottest_share(n_slot)) {
+                    Some(share) => needs.hit_rate_after(n_slot, share),
+                    None => needs.hit_rate(n_slot),
+                };
+                Prediction::new(&needs, &rates, n_slot, n_batch, hit_rate, N_PROMPT)
             };
             Outcome::Fits(Box::new(Fit {
                 budget_bytes: plan.budget.0,
