@@ -1,9 +1,9 @@
 //! Which half-life of heat misses least, found out while running.
 //!
-//! No half-life suits all texts: where experts come back soon, forgetting at once (least recently used) is best, and where
-//! some experts are simply popular, never forgetting is. So each candidate runs a cache of its own that holds no bytes,
-//! over a sample of the records with a share of the slots (Waldspurger et al., SHARDS, 2015), and the real cache takes the
-//! half-life of the one that missed least lately.
+//! No half-life suits all texts: where experts come back soon, forgetting at once (least recently used) is
+//! best, and where some experts are simply popular, never forgetting is. So each candidate runs a cache of
+//! its own that holds no bytes, over a sample of the records with a share of the slots (Waldspurger et al.,
+//! SHARDS, 2015), and the real cache takes the half-life of the one that missed least lately.
 
 use crate::heat::HeatTable;
 use crate::policy::Policy;
@@ -130,8 +130,9 @@ impl Adaptive {
         self.heats.iter_mut().for_each(|heat| heat.advance(layer, n_token));
     }
 
-    /// A record is used by the tokens that go through its layer now: how many came after each of them. Misses of single
-    /// tokens count for the choice, those of prompts do not: a prompt is read as a whole and cannot keep what it needs.
+    /// A record is used by the tokens that go through its layer now: how many came after each of them. Misses
+    /// of single tokens count for the choice, those of prompts do not: a prompt is read as a whole and cannot
+    /// keep what it needs.
     pub(crate) fn touch(
         &mut self,
         layer: usize,

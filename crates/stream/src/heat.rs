@@ -1,9 +1,11 @@
-//! How much each record is in use: an exponentially decayed count of its uses, kept for all records, in memory or not.
+//! How much each record is in use: an exponentially decayed count of its uses, kept for all records, in
+//! memory or not.
 //!
-//! The heat of a record is `Σ 2^(-age / half_life)` over its past uses (LRFU of Lee et al., 2001), the age in tokens that
-//! went through its layer since. Each layer has its own clock, so that within a token the layers that come later do not
-//! look colder than those that were just used. A prompt counts as its tokens would one by one. Heats are kept as
-//! logarithms relative to the layer's clock at zero: then they only change when a record is used.
+//! The heat of a record is `Σ 2^(-age / half_life)` over its past uses (LRFU of Lee et al., 2001), the age in
+//! tokens that went through its layer since. Each layer has its own clock, so that within a token the layers
+//! that come later do not look colder than those that were just used. A prompt counts as its tokens would one
+//! by one. Heats are kept as logarithms relative to the layer's clock at zero: then they only change when a
+//! record is used.
 
 use xxhash_rust::xxh3::xxh3_64;
 

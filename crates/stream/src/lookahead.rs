@@ -1,13 +1,13 @@
 //! Does it pay to read a layer's experts before its router has chosen them? Measured, layer by layer.
 //!
-//! A guess that was right saves waiting, and one that was wrong costs a slot and may delay what is wanted. So a layer's
-//! guesses go on as long as more bytes of them are used than not. A layer that stopped tries again now and then, since
-//! texts change.
+//! A guess that was right saves waiting, and one that was wrong costs a slot and may delay what is wanted. So
+//! a layer's guesses go on as long as more bytes of them are used than not. A layer that stopped tries again
+//! now and then, since texts change.
 
 /// Guesses whose outcome counts, about: older ones fade.
 const N_GUESS: f32 = 64.0;
-/// Right minus wrong, as a share of all guesses, below which guessing stops. Reads in idle time are almost free; a third
-/// of them being useful already shortens waits.
+/// Right minus wrong, as a share of all guesses, below which guessing stops. Reads in idle time are almost
+/// free; a third of them being useful already shortens waits.
 const GAIN_MIN: f32 = -0.3;
 /// Steps without guesses before a layer tries again, and how many steps it then tries.
 const N_PAUSE: u32 = 256;
@@ -48,8 +48,8 @@ impl Lookahead {
         *misses += (n_read as f32 - *misses) / N_GUESS;
     }
 
-    /// A step of one token is known: how many guesses were right and wrong, and how many experts had to be read for it,
-    /// the right guesses among them.
+    /// A step of one token is known: how many guesses were right and wrong, and how many experts had to be
+    /// read for it, the right guesses among them.
     pub(crate) fn learn(&mut self, layer: usize, n_right: usize, n_wrong: usize, n_read: usize) {
         self.learn_reads(layer, n_read);
         let layer = &mut self.layers[layer];

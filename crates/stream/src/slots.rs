@@ -1,8 +1,8 @@
 //! The slots: a fixed number of record-sized, page-aligned buffers over all layers, and what is in them.
 //!
-//! A slot is parked (its memory is with the system), free (memory, no record), being filled (its buffer is with a
-//! reader, so nobody can look at half a record), or full; a full slot that nobody uses is listed with the policy. Knows
-//! nothing of who wants a record or why.
+//! A slot is parked (its memory is with the system), free (memory, no record), being filled (its buffer is
+//! with a reader, so nobody can look at half a record), or full; a full slot that nobody uses is listed with
+//! the policy. Knows nothing of who wants a record or why.
 
 use std::io;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ const ABSENT: u32 = u32::MAX;
 /// With fewer slots nothing could be read while something else is in use.
 pub(crate) const N_SLOT_MIN: usize = 2;
 
-/// How many slots may hold memory, shared with whoever watches the machine's memory. Takes effect when the next experts
-/// are requested.
+/// How many slots may hold memory, shared with whoever watches the machine's memory. Takes effect when the
+/// next experts are requested.
 #[derive(Clone, Debug)]
 pub struct SlotLimit(Arc<AtomicUsize>);
 
@@ -85,8 +85,8 @@ pub(crate) struct Slots {
 }
 
 impl Slots {
-    /// Room for `n_slot` records of `slot_bytes` at most, of layers with so many records each. Slots take memory when they
-    /// are first filled.
+    /// Room for `n_slot` records of `slot_bytes` at most, of layers with so many records each. Slots take
+    /// memory when they are first filled.
     pub(crate) fn new(
         mode: CacheMode,
         (n_slot, slot_bytes): (usize, usize),
@@ -168,8 +168,8 @@ impl Slots {
         }
     }
 
-    /// The read of a spare record is being given up: whoever asks for the record from now on has it read again, unless it
-    /// turns out to be whole.
+    /// The read of a spare record is being given up: whoever asks for the record from now on has it read
+    /// again, unless it turns out to be whole.
     pub(crate) fn abandon(&mut self, slot_idx: usize) {
         let slot = &mut self.slots[slot_idx];
         slot.spare = None;
@@ -187,8 +187,9 @@ impl Slots {
         }
     }
 
-    /// A slot to fill, and its buffer; in use unless it is spare. A free one, or a parked one within the limit, or that of the coldest record, if
-    /// that one is colder (log2 of its heat) than `heat_max`. `None`: there is no such slot now.
+    /// A slot to fill, and its buffer; in use unless it is spare. A free one, or a parked one within the
+    /// limit, or that of the coldest record, if that one is colder (log2 of its heat) than `heat_max`.
+    /// `None`: there is no such slot now.
     pub(crate) fn fill(
         &mut self,
         key: Key,
@@ -230,7 +231,8 @@ impl Slots {
         }
     }
 
-    /// Where nothing is read ([`CacheMode::Assumed`]): a full slot that passes for the record, once all slots are live.
+    /// Where nothing is read ([`CacheMode::Assumed`]): a full slot that passes for the record, once all slots
+    /// are live.
     pub(crate) fn stand_in(&self, key: Key) -> Option<usize> {
         if self.mode != CacheMode::Assumed || self.n_live() < self.n_limit() {
             return None;

@@ -11,8 +11,8 @@ use crate::lookahead::Lookahead;
 use crate::slots::{Content, Key, N_SLOT_MIN, SlotLimit, Slots, Spare};
 use crate::{Backing, CacheMode, Method, ReadAt, StreamError, StreamOptions};
 
-/// Records of one lease that are being read or wait to be computed, at most: enough to keep any drive busy, and no more,
-/// since the records of a whole prompt would push everything else out of memory.
+/// Records of one lease that are being read or wait to be computed, at most: enough to keep any drive busy,
+/// and no more, since the records of a whole prompt would push everything else out of memory.
 const N_WINDOW: usize = 32;
 
 /// Guesses that may be read and unused at a time: a share of the slots, and what one token needs.
@@ -197,9 +197,9 @@ impl ExpertStream {
         &self.layer_stats
     }
 
-    /// Takes experts of a layer into use, for `n_token` tokens, and starts reading those that are not in memory, up to a
-    /// window. Returns without waiting. `experts` are distinct and in file order; `tokens_of` a place in them are the
-    /// tokens (below `n_token`) that use it.
+    /// Takes experts of a layer into use, for `n_token` tokens, and starts reading those that are not in
+    /// memory, up to a window. Returns without waiting. `experts` are distinct and in file order; `tokens_of`
+    /// a place in them are the tokens (below `n_token`) that use it.
     ///
     /// # Panics
     /// There is no such layer or expert, or an expert is requested twice.
@@ -243,9 +243,9 @@ impl ExpertStream {
         lease
     }
 
-    /// Gives back what the last call gave, and then gives the experts that are in memory by now, at most `n_max`, of those
-    /// that were not given before: their places are [`Lease::ready`]. If there is none, waits for one. `false`: all were
-    /// given. This is the one place where the engine waits for I/O.
+    /// Gives back what the last call gave, and then gives the experts that are in memory by now, at most
+    /// `n_max`, of those that were not given before: their places are [`Lease::ready`]. If there is none,
+    /// waits for one. `false`: all were given. This is the one place where the engine waits for I/O.
     ///
     /// # Errors
     /// A record could not be read or does not match its checksum, or other leases hold all slots. The lease must still
@@ -306,8 +306,8 @@ impl ExpertStream {
         self.mode == CacheMode::Slots && self.lookahead.pays(layer, n_token)
     }
 
-    /// Starts reading experts of a layer that will probably be used next, the likeliest first: behind everything that was
-    /// asked for, and only where nothing hotter has to go.
+    /// Starts reading experts of a layer that will probably be used next, the likeliest first: behind
+    /// everything that was asked for, and only where nothing hotter has to go.
     ///
     /// # Panics
     /// There is no such layer or expert.

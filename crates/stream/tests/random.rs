@@ -79,8 +79,8 @@ struct Truth<'a> {
 /// An open lease and the places that it gave.
 type Open = (Lease, BTreeSet<usize>);
 
-/// Takes more of a lease: right bytes, each place once, all of them in the end; or an error that names a record of it that
-/// cannot be read, or that other leases hold all slots. Is there more to come?
+/// Takes more of a lease: right bytes, each place once, all of them in the end; or an error that names a
+/// record of it that cannot be read, or that other leases hold all slots. Is there more to come?
 fn take_more(
     stream: &mut ExpertStream,
     (lease, given): &mut Open,
@@ -198,7 +198,8 @@ fn long_record((layer, expert): Key) -> Vec<u8> {
     [0, 1, 2].into_iter().flat_map(|part| content((10 * layer + part, expert))).collect()
 }
 
-/// 4 layers of 8 experts in files, read directly or, with faults in all but the last layer, through a simulated drive.
+/// 4 layers of 8 experts in files, read directly or, with faults in all but the last layer, through a
+/// simulated drive.
 fn long_layers(dir: &Path, faults: Option<SimFaults>, seed: u64) -> Vec<RecordFile> {
     let jitter = Duration::from_micros(100);
     let drive = faults.map(|faults| SimDrive::new(SimSpec { seed, jitter, faults, ..SimSpec::default() }));

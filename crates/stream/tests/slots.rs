@@ -31,7 +31,8 @@ fn hits_do_not_read() {
     );
 }
 
-/// Evicting anything but the least recently used record costs reads where nothing is known of how often they are used.
+/// Evicting anything but the least recently used record costs reads where nothing is known of how often they
+/// are used.
 #[test]
 fn least_recently_used_goes_first() {
     let device = Device::new();
@@ -84,8 +85,8 @@ fn records_in_use_stay() {
     assert_eq!((device.n_attempt((0, 2)), device.n_attempt((0, 5))), (1, 1));
 }
 
-/// A prompt may need more experts than there are slots; a request that cannot go on must neither hang nor leave slots in
-/// use behind.
+/// A prompt may need more experts than there are slots; a request that cannot go on must neither hang nor
+/// leave slots in use behind.
 #[test]
 fn few_slots_are_enough_or_an_error() {
     let device = Device::new();

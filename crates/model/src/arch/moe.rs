@@ -1,7 +1,8 @@
 //! The mixture of experts (spec 2.6), the only place that waits for reads.
 //!
-//! Experts are requested in file order and are computed as they arrive, those in memory first; each (token, choice) pair
-//! has its own output row and the rows are summed in router order, so nothing about memory or I/O can change a bit.
+//! Experts are requested in file order and are computed as they arrive, those in memory first; each (token,
+//! choice) pair has its own output row and the rows are summed in router order, so nothing about memory or
+//! I/O can change a bit.
 
 use arrayvec::ArrayVec;
 use kernels::{Backend, ExpertJob};
@@ -83,9 +84,9 @@ impl<B: Backend> Pass<'_, B> {
         }
     }
 
-    /// Applies the layer's router to its input, before attention or delta-net have added to it, and has the experts
-    /// that this chooses read: mostly the same that the layer will choose, and the drive is idle now. A chunk of a prompt
-    /// needs almost all experts that any guess names.
+    /// Applies the layer's router to its input, before attention or delta-net have added to it, and has the
+    /// experts that this chooses read: mostly the same that the layer will choose, and the drive is idle now.
+    /// A chunk of a prompt needs almost all experts that any guess names.
     pub(super) fn guess(&mut self, layer: usize, norm: &B::Tensor, w: &Moe<B>, lap: &mut Lap) {
         let pays = match self.prefetch {
             Prefetch::Off => false,

@@ -1,37 +1,93 @@
 //! Logits do not depend on memory or I/O, bit for bit.
 
-use std::io;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
+use std::time::Duration;
 
 use convert::Bits;
-use stream::{CacheMode, ReadAt, RecordFile};
+use proptest::prelude::*;
+use stream::{CacheMode, Method, RecordFile, SimDrive, SimFaults, SimSpec, Tuning};
 
 use super::rig::*;
+use crate::Prefetch;
 
 /// A mix of prefill and steps.
 const CALLS: &[usize] = &[90, 1, 1, 30, 1];
 
-#[test]
-fn slots_cache_readers_threads_and_batches_change_no_bit() {
-    // Would break: sums in arrival order, kernels whose result depends on the batch or on how rows are shared out.
-    for (checkpoint, bits) in [("qwen3_5_moe", Bits::Source), ("qwen3_5_moe_quantable", Bits::N(4))] {
+/// A packed checkpoint, its tokens, and their logits with everything in memory.
+struct Case {
+    packed: Packed,
+    ids: Vec<u32>,
+    expected: Vec<Vec<f32>>,
+}
+
+static CASES: LazyLock<[Case; 2]> = LazyLock::new(|| {
+    [("qwen3_5_moe", Bits::Source), ("qwen3_5_moe_quantable", Bits::N(4))].map(|(checkpoint, bits)| {
         let packed = pack(checkpoint, bits);
         let ids = golden::<Golden>(checkpoint, "golden.json").ids;
-        let plain = Setup::plain();
-        let expected = logits_in_calls(&mut plain.engine(&packed.store), &ids, CALLS);
-        let (slots, page) = (CacheMode::Slots, CacheMode::Page);
-        for (mode, n_slot, n_reader, n_thread, n_batch) in [
-            (slots, 2, 1, 2, 256),
-            (slots, 2, 8, 1, 64),
-            (slots, 16, 8, 2, 64),
-            (slots, 1000, 8, 3, 128),
-            (page, 2, 8, 2, 256),
-            (page, 4, 1, 1, 64),
-        ] {
-            let setup = Setup { mode, n_slot, n_reader, n_thread, n_batch, ..plain };
-            let got = logits_in_calls(&mut setup.engine(&packed.store), &ids, CALLS);
-            assert_same_bits(&got, &expected, &format!("{checkpoint} with {setup:?}"));
+        let expected = logits_in_calls(&mut Setup::plain().engine(&packed.store), &ids, CALLS);
+        Case { packed, ids, expected }
+    })
+});
+
+fn wrapped(drive: &Arc<SimDrive>, file: RecordFile) -> RecordFile {
+    RecordFile { source: drive.wrap(file.source), ..file }
+}
+
+fn setups() -> impl Strategy<Value = Setup> {
+    let mode = prop_oneof![3 => Just(CacheMode::Slots), 1 => Just(CacheMode::Page)];
+    let n_slot = prop_oneof![2..40_usize, Just(1000)];
+    let method = prop_oneof![Just(Method::Pool), Just(Method::Uring)];
+    let request_bytes = prop_oneof![Just(16 * 1024), Just(64 * 1024), Just(1 << 30)];
+    let tuning = (method, request_bytes, 1..9_usize).prop_map(|(method, request_bytes, depth)| Tuning {
+        method,
+        request_bytes,
+        depth,
+    });
+    let n_batch = prop_oneof![Just(64), Just(128), Just(256)];
+    let prefetch = prop_oneof![Just(Prefetch::Auto), Just(Prefetch::On), Just(Prefetch::Off)];
+    (mode, n_slot, tuning, 1..4_usize, n_batch, prefetch).prop_map(
+        |(mode, n_slot, tuning, n_thread, n_batch, prefetch)| Setup {
+            mode,
+            n_slot,
+            tuning,
+            n_thread,
+            n_batch,
+            prefetch,
+        },
+    )
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 48, failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Experts summed as they arrive, kernels whose result depends on the batch or on how rows are shared out, half a
+    /// record computed, a retry that leaves something behind.
+    #[test]
+    fn nothing_about_memory_or_reads_changes_a_bit(
+        case in 0..2_usize,
+        setup in setups(),
+        seed in any::<u64>(),
+        has_drive in any::<bool>(),
+        n_slot_later in 2..30_usize,
+        is_warm in any::<bool>(),
+    ) {
+        let Case { packed, ids, expected } = &CASES[case];
+        let faults = SimFaults { short: 0.05, eio: 0.01, wrong: 0.01, interrupted: 0.05, ..SimFaults::default() };
+        let jitter = Duration::from_micros(200);
+        let drive = SimDrive::new(SimSpec { seed, jitter, faults, ..SimSpec::default() });
+        let mut engine = match has_drive {
+            true => setup.engine_with(&packed.store, |file| wrapped(&drive, file)),
+            false => setup.engine(&packed.store),
+        };
+        let got = logits_in_calls(&mut engine, ids, CALLS);
+        assert_same_bits(&got, expected, &format!("first run with {setup:?}"));
+        engine.slot_limit().set(n_slot_later);
+        if is_warm {
+            let heat = engine.heat();
+            engine.warm(&heat).unwrap();
         }
+        let got = logits_in_calls(&mut engine, ids, CALLS);
+        assert_same_bits(&got, expected, &format!("then with {n_slot_later} slots: {setup:?}"));
     }
 }
 
@@ -46,42 +102,5 @@ fn groups_of_experts_change_no_bit() {
     for n_slot in [2, 6, 40, 64, 300] {
         let got = logits_in_calls(&mut Setup { n_slot, ..plain }.engine(&store), &ids, CALLS);
         assert_same_bits(&got, &expected, &format!("{n_slot} slots"));
-    }
-}
-
-/// Makes some reads wait for a while, so that they finish in another order.
-struct Shuffled {
-    inner: Box<dyn ReadAt>,
-    state: AtomicU64,
-}
-
-impl ReadAt for Shuffled {
-    fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
-        let state = self.state.fetch_add(0x9e37_79b9_7f4a_7c15, Ordering::Relaxed);
-        for _ in 0..(state >> 40) % 2000 {
-            std::thread::yield_now();
-        }
-        self.inner.read_at(offset, buf)
-    }
-
-    fn name(&self) -> String {
-        self.inner.name()
-    }
-}
-
-#[test]
-fn the_order_in_which_reads_finish_changes_no_bit() {
-    // Would break: experts summed as they arrive.
-    let packed = pack("qwen3_5_moe", Bits::Source);
-    let ids = golden::<Golden>("qwen3_5_moe", "golden.json").ids;
-    let setup = Setup { n_slot: 4, n_reader: 8, ..Setup::plain() };
-    let expected = logits_in_calls(&mut setup.engine(&packed.store), &ids, CALLS);
-    for seed in 1..=5_u64 {
-        let shuffle = |file: RecordFile| RecordFile {
-            source: Box::new(Shuffled { inner: file.source, state: AtomicU64::new(seed << 32) }),
-            ..file
-        };
-        let got = logits_in_calls(&mut setup.engine_with(&packed.store, shuffle), &ids, CALLS);
-        assert_same_bits(&got, &expected, &format!("seed {seed}"));
     }
 }

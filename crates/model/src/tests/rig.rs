@@ -76,7 +76,7 @@ pub(super) fn pack(checkpoint: &str, bits: Bits) -> Packed {
 pub(super) struct Setup {
     pub(super) mode: CacheMode,
     pub(super) n_slot: usize,
-    pub(super) n_reader: usize,
+    pub(super) tuning: Tuning,
     pub(super) n_thread: usize,
     pub(super) n_batch: usize,
     pub(super) prefetch: Prefetch,
@@ -88,7 +88,7 @@ impl Setup {
         Self {
             mode: CacheMode::Slots,
             n_slot: 1000,
-            n_reader: 2,
+            tuning: Tuning::default(),
             n_thread: 2,
             n_batch: 256,
             prefetch: Prefetch::Auto,
@@ -96,8 +96,7 @@ impl Setup {
     }
 
     pub(super) fn options(&self) -> EngineOptions {
-        let tuning = Tuning { depth: self.n_reader, ..Tuning::default() };
-        let stream = StreamOptions { mode: self.mode, n_slot: self.n_slot, tuning };
+        let stream = StreamOptions { mode: self.mode, n_slot: self.n_slot, tuning: self.tuning };
         EngineOptions { stream, n_batch: self.n_batch, n_expert_used: None, prefetch: self.prefetch }
     }
 
