@@ -3,6 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
@@ -31,6 +32,8 @@ pub(crate) enum Command {
     Inspect(InspectFlags),
     /// Read a whole store and check checksums and values.
     Verify(VerifyFlags),
+    /// Measure drive, memory and processor, predict speeds, say what to change.
+    Doctor(DoctorFlags),
     /// Measure prefill and decode speed, and the limits of this machine.
     Bench(BenchFlags),
     /// Write the logits of given tokens, or the answers to given dialogues.
@@ -129,15 +132,19 @@ pub(crate) struct EngineFlags {
     /// Computing threads [default: one a core].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) threads: Option<usize>,
-    /// The whole memory budget, such as 6GiB or 1500MB [default: a safe share of what is available].
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<Size>,
-    /// What keeps experts in memory: our own slots, or the system's page cache; auto is slots.
+    /// The whole memory budget, such as 6GiB or 1500MB; auto is a safe share of what is available.
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    pub(crate) memory: Budget,
+    /// What keeps experts in memory: our own slots, or the system's page cache; auto is what the drive's measured
+    /// rates make faster.
     #[arg(long, value_name = "POLICY", default_value = "auto")]
     pub(crate) cache: Cache,
-    /// Threads that read experts [default: 8].
+    /// Threads that read experts [default: what suits the drive].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) readers: Option<usize>,
+    /// Read experts before their layer asks for them: never, always, or where it was seen to pay.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) prefetch: Prefetch,
     /// Experts a token uses: fewer than the model's own number is faster and changes the output.
     #[arg(long, value_name = "K", value_parser = at_least_one())]
     pub(crate) experts: Option<usize>,
@@ -180,9 +187,9 @@ pub(crate) struct InspectFlags {
     /// Result as JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Plan for this budget, such as 6GiB [default: a safe share of what is available].
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<Size>,
+    /// Plan for this budget, such as 6GiB; auto is a safe share of what is available.
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    pub(crate) memory: Budget,
     /// Plan for this context [default: the model's, at most 8192].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) ctx: Option<usize>,
@@ -192,6 +199,22 @@ pub(crate) struct InspectFlags {
 pub(crate) struct VerifyFlags {
     /// A store (without: the demo model).
     pub(crate) model: Option<PathBuf>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorFlags {
+    /// A store (without: predictions for each known model at 4 bits; the drive of the current folder is measured with
+    /// a temporary file).
+    pub(crate) model: Option<PathBuf>,
+    /// Result as JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Predict for this budget, such as 6GiB; auto is a safe share of what is available.
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    pub(crate) memory: Budget,
+    /// Computing threads [default: one a core].
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) threads: Option<usize>,
 }
 
 #[derive(Debug, Args)]
@@ -312,6 +335,18 @@ pub(crate) struct SynthFlags {
     pub(crate) seed: u64,
 }
 
+/// A memory budget; `None` is for the plan to choose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget(pub(crate) Option<Size>);
+
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" { Ok(Self(None)) } else { text.parse().map(|size| Self(Some(size))) }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Device {
     /// The best there is: the CPU.
@@ -322,12 +357,19 @@ pub(crate) enum Device {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cache {
-    /// Slots.
+    /// What is faster on this drive; slots if it was never measured.
     Auto,
     /// A fixed number of expert slots, filled past the page cache.
     Slots,
     /// Buffered reads; the system keeps what it likes.
     Page,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Prefetch {
+    Auto,
+    Off,
+    On,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -374,6 +416,7 @@ mod tests {
             "run --threads 0",
             "run --memory 6G",
             "run --cache disk",
+            "run --prefetch maybe",
             "run --device gpu",
             "run --think maybe",
             "bench m --tokens 0",

@@ -8,8 +8,8 @@ use serde::Serialize;
 use crate::answer::{Answer, answer};
 use crate::error::CliError;
 use crate::flags::{ChatFlags, RunFlags};
-use crate::interrupt::{self, Answering};
-use crate::load::load;
+use crate::interrupt::Answering;
+use crate::load::load_warm;
 use crate::meter::Metered;
 use crate::plan::Work;
 use crate::report::{Phases, Setting};
@@ -60,9 +60,11 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
         thinking_open: prompt.thinking_open,
         raw: flags.raw,
     };
-    let mut loaded =
-        load(&store, &flags.engine, Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0 })?;
-    interrupt::install()?;
+    let mut loaded = load_warm(
+        &store,
+        &flags.engine,
+        Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0 },
+    )?;
     if flags.record_routing.is_some() {
         loaded.engine.record_routing();
     }
@@ -70,6 +72,7 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
     let metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len());
     let mut metered = metered.shown(flags.engine.verbose);
     let answer = answer(&mut metered, &text_model, &prompt, &options, &Answering::begin(), flags.json)?;
+    loaded.finish();
     answer.status(flags.engine.verbose, flags.answer.timing);
     if let Some((path, trace)) = flags.record_routing.zip(loaded.engine.take_routing()) {
         trace.write(&path)?;
