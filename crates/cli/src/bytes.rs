@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use store::{DenseTensor, ExpertLayer, ExpertPart, Role, Store};
+use store::{DenseTensor, ExpertLayer, ExpertPart, Manifest, Role, Store};
 
 /// What a model is made of.
 #[derive(Clone, Debug, PartialEq)]
@@ -25,8 +25,12 @@ pub(crate) struct Census {
 impl Census {
     /// Counts, with `n_expert_used` experts a token.
     pub(crate) fn of(store: &Store, n_expert_used: usize) -> Self {
-        let config = store.config();
-        let manifest = store.manifest();
+        Self::of_manifest(store.manifest(), n_expert_used)
+    }
+
+    /// Counts what a manifest describes.
+    pub(crate) fn of_manifest(manifest: &Manifest, n_expert_used: usize) -> Self {
+        let config = &manifest.config;
         let (used, all) = (n_expert_used as u64, config.n_expert as u64);
         let params_of = |t: &DenseTensor| (t.rows * t.cols) as u64;
         let bytes_of = |t: &DenseTensor| t.format.matrix_bytes(t.rows, t.cols) as u64;

@@ -13,8 +13,8 @@ use store::Store;
 use crate::answer::{Answer, answer};
 use crate::flags::{AnswerFlags, ChatFlags};
 use crate::hint;
-use crate::interrupt::{self, Answering};
-use crate::load::{Loaded, load};
+use crate::interrupt::Answering;
+use crate::load::{Loaded, load_warm};
 use crate::meter::Metered;
 use crate::output::note;
 use crate::plan::Work;
@@ -34,8 +34,7 @@ pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
     let text = TextModel::load(&store)?.check_template()?;
     // Wrong values are refused before anything is loaded.
     text.sampling(&flags.answer.sampling)?;
-    let loaded = load(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1 })?;
-    interrupt::install()?;
+    let loaded = load_warm(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1 })?;
     greet(&store, &loaded);
     let mut conversation = Conversation {
         messages: Vec::new(),
@@ -61,6 +60,7 @@ pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
             message => conversation.turn(message)?,
         }
     }
+    conversation.loaded.finish();
     lines.save();
     Ok(())
 }
@@ -101,6 +101,7 @@ impl Conversation {
             Ok(answer) => {
                 answer.status(self.is_verbose, self.flags.timing);
                 self.remember(answer);
+                self.loaded.pause();
             }
             // Nobody reads the answers any more.
             Err(error) if hint::is_broken_pipe(&error) => return Err(error),
@@ -143,7 +144,8 @@ impl Conversation {
         let answering = Answering::begin();
         let engine = &mut self.loaded.engine;
         let n_reused = timeline.session.pos();
-        let mut metered = Metered::new(engine, &mut timeline.session, prompt.ids.len());
+        let metered = Metered::new(engine, &mut timeline.session, prompt.ids.len());
+        let mut metered = metered.shown(self.is_verbose);
         if n_reused < n_settled {
             let fed = metered.feed(&prompt.ids[n_reused..n_settled], &mut |_| answering.flow());
             if !matches!(fed, Err(ModelError::Interrupted)) {

@@ -3,9 +3,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use convert::{Bits, PackOptions, RoleSelector, Routing, SYNTH_PRESETS};
+use stream::SimSpec;
 
 use crate::size::Size;
 
@@ -29,6 +32,8 @@ pub(crate) enum Command {
     Inspect(InspectFlags),
     /// Read a whole store and check checksums and values.
     Verify(VerifyFlags),
+    /// Measure drive, memory and processor, predict speeds, say what to change.
+    Doctor(DoctorFlags),
     /// Measure prefill and decode speed, and the limits of this machine.
     Bench(BenchFlags),
     /// Write the logits of given tokens, or the answers to given dialogues.
@@ -52,6 +57,9 @@ pub(crate) struct RunFlags {
     /// Result as JSON on standard output, everything else on standard error.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write down which experts each token uses, for `bench --trace`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record_routing: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) answer: AnswerFlags,
     #[command(flatten)]
@@ -124,15 +132,19 @@ pub(crate) struct EngineFlags {
     /// Computing threads [default: one a core].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) threads: Option<usize>,
-    /// The whole memory budget, such as 6GiB or 1500MB [default: a safe share of what is available].
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<Size>,
-    /// What keeps experts in memory: our own slots, or the system's page cache; auto is slots.
+    /// The whole memory budget, such as 6GiB or 1500MB; auto is a safe share of what is available.
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    pub(crate) memory: Budget,
+    /// What keeps experts in memory: our own slots, or the system's page cache; auto is what the drive's measured
+    /// rates make faster.
     #[arg(long, value_name = "POLICY", default_value = "auto")]
     pub(crate) cache: Cache,
-    /// Threads that read experts [default: 8].
+    /// Threads that read experts [default: what suits the drive].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) readers: Option<usize>,
+    /// Read experts before their layer asks for them: never, always, or where it was seen to pay.
+    #[arg(long, value_name = "WHEN", default_value = "auto")]
+    pub(crate) prefetch: Prefetch,
     /// Experts a token uses: fewer than the model's own number is faster and changes the output.
     #[arg(long, value_name = "K", value_parser = at_least_one())]
     pub(crate) experts: Option<usize>,
@@ -175,9 +187,9 @@ pub(crate) struct InspectFlags {
     /// Result as JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,
-    /// Plan for this budget, such as 6GiB [default: a safe share of what is available].
-    #[arg(long, value_name = "SIZE")]
-    pub(crate) memory: Option<Size>,
+    /// Plan for this budget, such as 6GiB; auto is a safe share of what is available.
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    pub(crate) memory: Budget,
     /// Plan for this context [default: the model's, at most 8192].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) ctx: Option<usize>,
@@ -190,6 +202,22 @@ pub(crate) struct VerifyFlags {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct DoctorFlags {
+    /// A store (without: predictions for each known model at 4 bits; the drive of the current folder is measured with
+    /// a temporary file).
+    pub(crate) model: Option<PathBuf>,
+    /// Result as JSON on standard output.
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Predict for this budget, such as 6GiB; auto is a safe share of what is available.
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    pub(crate) memory: Budget,
+    /// Computing threads [default: one a core].
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) threads: Option<usize>,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct BenchFlags {
     /// A store (without: the demo model).
     pub(crate) model: Option<PathBuf>,
@@ -199,9 +227,15 @@ pub(crate) struct BenchFlags {
     /// Tokens to decode.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one())]
     pub(crate) tokens: usize,
-    /// Tokens to decode before measuring starts.
+    /// Tokens to decode before measuring starts, in each repetition.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) warmup: usize,
+    /// Repetitions of prefill and decode: the first one begins with an empty cache and is reported apart.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
+    pub(crate) repeat: usize,
+    /// How long the drive is measured, before and after the runs; memory and arithmetic get a quarter of it.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub(crate) measure: Duration,
     /// Seed of the random prompt.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -211,8 +245,40 @@ pub(crate) struct BenchFlags {
     /// Print where the time went, by layer.
     #[arg(long)]
     pub(crate) timing: bool,
+    /// Print how this result differs from an earlier one, made with --json.
+    #[arg(long, value_name = "RESULT.json")]
+    pub(crate) compare: Option<PathBuf>,
+    /// Draw the time by layer and phase, and the hit rate against the cache size.
+    #[arg(long, value_name = "FILE.svg", value_parser = svg_path)]
+    pub(crate) plot: Option<PathBuf>,
+    /// Write down which experts each token uses.
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    pub(crate) record_routing: Option<PathBuf>,
+    /// Use experts that --record-routing wrote down, instead of the router's: speeds are those of that text.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Read experts from a simulated drive, such as `7GB/s,latency=80us`.
+    #[arg(long, value_name = "SPEC", value_parser = NamedDrive::parse)]
+    pub(crate) drive: Option<NamedDrive>,
+    /// Pretend that all experts are in memory: the most that this machine can compute. The output means nothing.
+    #[arg(long, conflicts_with = "drive")]
+    pub(crate) assume_resident: bool,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+}
+
+/// A simulated drive, and how the user described it.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedDrive {
+    pub(crate) name: String,
+    pub(crate) spec: SimSpec,
+}
+
+impl NamedDrive {
+    fn parse(text: &str) -> Result<Self, String> {
+        let spec = text.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self { name: text.to_owned(), spec })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -269,6 +335,18 @@ pub(crate) struct SynthFlags {
     pub(crate) seed: u64,
 }
 
+/// A memory budget; `None` is for the plan to choose.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Budget(pub(crate) Option<Size>);
+
+impl FromStr for Budget {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "auto" { Ok(Self(None)) } else { text.parse().map(|size| Self(Some(size))) }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Device {
     /// The best there is: the CPU.
@@ -279,12 +357,19 @@ pub(crate) enum Device {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum Cache {
-    /// Slots.
+    /// What is faster on this drive; slots if it was never measured.
     Auto,
     /// A fixed number of expert slots, filled past the page cache.
     Slots,
     /// Buffered reads; the system keeps what it likes.
     Page,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Prefetch {
+    Auto,
+    Off,
+    On,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -297,6 +382,19 @@ pub(crate) enum OnOff {
 fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {
     use clap::builder::TypedValueParser;
     clap::value_parser!(u64).range(1..=u64::from(u32::MAX)).map(|n| n as usize)
+}
+
+/// A time that is long enough to measure something.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.05..=600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a number of seconds from 0.05 to 600".into())
+}
+
+/// A name for a chart. Text in a PNG would need font files, which not every system has.
+fn svg_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
+    is_svg.then_some(path).ok_or_else(|| "charts are SVG files: give a name that ends in .svg".into())
 }
 
 #[cfg(test)]
@@ -318,9 +416,17 @@ mod tests {
             "run --threads 0",
             "run --memory 6G",
             "run --cache disk",
+            "run --prefetch maybe",
             "run --device gpu",
             "run --think maybe",
             "bench m --tokens 0",
+            "bench m --repeat 0",
+            "bench m --measure 0",
+            "bench m --measure nan",
+            "bench m --plot chart.png",
+            "bench m --trace a --record-routing b",
+            "bench m --drive fast",
+            "bench m --drive 7GB/s --assume-resident",
             "eval m",
             "eval m --ids a",
             "eval m --dump-logits a",

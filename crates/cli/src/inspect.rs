@@ -6,7 +6,9 @@ use serde_json::{Map, Value, json};
 use store::{FORMAT_VERSION, LayerKind, Store};
 
 use crate::bytes::Census;
-use crate::flags::{Cache, InspectFlags};
+use crate::cachedir::CacheDir;
+use crate::drive::{Drive, method_name};
+use crate::flags::{Cache, InspectFlags, Prefetch};
 use crate::plan::{Plan, Wishes, Work};
 use crate::size::Size;
 use crate::{report, target};
@@ -15,14 +17,17 @@ pub(crate) fn inspect(flags: &InspectFlags) -> anyhow::Result<()> {
     let store = target::open(flags.model.as_deref())?;
     let census = Census::of(&store, store.config().n_expert_used);
     let wishes = Wishes {
-        memory: flags.memory,
+        memory: flags.memory.0,
         cache: Cache::Auto,
         ctx: flags.ctx,
         threads: None,
         readers: None,
         experts: None,
+        prefetch: Prefetch::Auto,
     };
-    let plan = Plan::new(&wishes, &store, Work { n_ctx: None, n_feed: None, n_snapshot: 0 });
+    let drive = Drive::known(&store, &CacheDir::open(false));
+    let work = Work { n_ctx: None, n_feed: None, n_snapshot: 0 };
+    let plan = Plan::new(&wishes, store.manifest(), work, &drive);
     if flags.json {
         return report::print(&to_json(&store, &census, plan.as_ref().ok()));
     }
@@ -139,6 +144,13 @@ fn plan_json(plan: &Plan) -> Value {
         "n_slot": plan.stream.n_slot,
         "n_expert_record": plan.n_record(),
         "cache": plan.cache_name(),
+        "prefetch": plan.prefetch_name(),
+        "reads": {
+            "method": method_name(plan.stream.tuning.method),
+            "request_bytes": plan.stream.tuning.request_bytes,
+            "depth": plan.stream.tuning.depth,
+            "origin": plan.drive_origin,
+        },
         "parts": parts,
     })
 }

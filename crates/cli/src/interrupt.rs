@@ -1,7 +1,10 @@
 //! Ctrl-C ends the answer, not the program; a second one, or one while nothing is being generated, ends it.
 
+use std::fs;
 use std::ops::ControlFlow;
-use std::sync::atomic::{AtomicU8, Ordering};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What a signal would mean now.
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
@@ -12,15 +15,50 @@ const INTERRUPTED: u8 = 2;
 /// What shells report for a program that SIGINT ended.
 pub(crate) const EXIT_CODE: u8 = 130;
 
+static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
+
 /// From now on signals are ours.
 pub(crate) fn install() -> anyhow::Result<()> {
+    if IS_INSTALLED.swap(true, Ordering::SeqCst) {
+        return Ok(());
+    }
     ctrlc::set_handler(|| {
         let first = STATE.compare_exchange(ANSWERING, INTERRUPTED, Ordering::SeqCst, Ordering::SeqCst);
         if first.is_err() {
+            for path in temporaries().drain(..) {
+                let _ = fs::remove_file(path);
+            }
             std::process::exit(EXIT_CODE.into());
         }
     })?;
     Ok(())
+}
+
+/// Files to remove when a signal ends the program.
+static TEMPORARIES: Mutex<Vec<PathBuf>> = Mutex::new(Vec::new());
+
+fn temporaries() -> MutexGuard<'static, Vec<PathBuf>> {
+    TEMPORARIES.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A file that does not outlive this, nor a program that a signal ends.
+#[derive(Debug)]
+pub(crate) struct Temporary(PathBuf);
+
+impl Temporary {
+    /// Takes over a file that exists.
+    pub(crate) fn new(path: PathBuf) -> Self {
+        temporaries().push(path.clone());
+        Self(path)
+    }
+}
+
+impl Drop for Temporary {
+    fn drop(&mut self) {
+        temporaries().retain(|path| *path != self.0);
+        // If it cannot be removed there is nothing else to try.
+        let _ = fs::remove_file(&self.0);
+    }
 }
 
 /// While this lives, a signal asks for the end of the answer.

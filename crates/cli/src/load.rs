@@ -2,23 +2,64 @@
 
 use kernels::Cpu;
 use model::Engine;
-use store::Store;
+use store::{Blob, Store};
+use stream::{Backing, CacheMode, Governor, MemoryReading, Reader, SimDrive, SimSpec};
 
+use crate::cachedir::CacheDir;
+use crate::drive::{Drive, expert_files};
 use crate::flags::EngineFlags;
+use crate::heatfile::HeatFile;
+use crate::interrupt;
+use crate::marker::Marker;
 use crate::output::note;
 use crate::plan::{Plan, Wishes, Work};
 use crate::progress::Progress;
+use crate::size::Size;
 
 /// A model in memory.
 pub(crate) struct Loaded {
     pub(crate) engine: Engine<Cpu>,
     pub(crate) plan: Plan,
+    /// If this run learns from earlier ones.
+    heat: Option<HeatFile>,
+    /// Keeps the slots within the memory that there is.
+    _governor: Option<Governor>,
+    /// Tells the next run if this one is killed.
+    _marker: Option<Marker>,
+}
+
+/// What is made different from a machine's real state, to measure something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Experiment {
+    /// Nothing is read once all slots are full.
+    pub(crate) assume_resident: bool,
+    /// Experts are read from a drive like this.
+    pub(crate) drive: Option<SimSpec>,
 }
 
 /// Plans the memory and loads the dense weights. What else the process needs (the tokenizer) is loaded before, so that
 /// the plan can count it.
 pub(crate) fn load(store: &Store, flags: &EngineFlags, work: Work) -> anyhow::Result<Loaded> {
-    let plan = Plan::new(&Wishes::from(flags), store, work)?;
+    load_for(store, flags, work, Experiment::default())
+}
+
+/// The same, for an experiment.
+pub(crate) fn load_for(
+    store: &Store,
+    flags: &EngineFlags,
+    work: Work,
+    experiment: Experiment,
+) -> anyhow::Result<Loaded> {
+    let cache = CacheDir::open(flags.verbose);
+    // Before the plan, which counts the memory that is free.
+    let drive = match flags.readers {
+        Some(_) => Drive::known(store, &cache),
+        None => Drive::find(store, &cache),
+    };
+    let mut plan = Plan::new(&Wishes::from(flags), store.manifest(), work, &drive)?;
+    if experiment.assume_resident {
+        plan.stream.mode = CacheMode::Assumed;
+    }
     if plan.is_approximate {
         let own = store.config().n_expert_used;
         note(format_args!(
@@ -29,10 +70,65 @@ pub(crate) fn load(store: &Store, flags: &EngineFlags, work: Work) -> anyhow::Re
     if flags.verbose {
         note(plan.describe());
     }
+    interrupt::install()?;
+    let marker = Marker::start(&cache, &store.location(), plan.budget);
     let mut progress = Progress::new("load", store.dense_bytes(), 0);
     let backend = Cpu::new(plan.n_thread);
-    let engine =
-        Engine::load(store, backend, plan.engine_options(), &mut |read_bytes| progress.at(read_bytes))?;
+    let (options, loaded) = (plan.engine_options(), &mut |read_bytes| progress.at(read_bytes));
+    let engine = match experiment.drive.map(SimDrive::new) {
+        None => Engine::load(store, backend, options, loaded)?,
+        Some(drive) => {
+            // Out of the page cache, so that the drive at hand does not limit the simulated one.
+            let open = |blob: &Blob| Ok(drive.wrap(Reader::open(blob, Backing::Buffered)?));
+            Engine::load_with(store, backend, options, &open, loaded)?
+        }
+    };
     progress.finish();
-    Ok(Loaded { engine, plan })
+    let governor = govern(&engine, &plan, flags.verbose);
+    Ok(Loaded { engine, plan, heat: None, _governor: governor, _marker: marker })
+}
+
+/// The same for somebody who waits for answers: experts that earlier runs used most are read in the background.
+pub(crate) fn load_warm(store: &Store, flags: &EngineFlags, work: Work) -> anyhow::Result<Loaded> {
+    let mut loaded = load(store, flags, work)?;
+    // The demo model is in memory already, and the page cache keeps what it likes.
+    if loaded.plan.stream.mode == CacheMode::Slots && !expert_files(store).is_empty() {
+        loaded.heat = Some(HeatFile::warm(CacheDir::open(flags.verbose), &mut loaded.engine));
+    }
+    Ok(loaded)
+}
+
+impl Loaded {
+    /// Between two answers: what was learned is kept now and then.
+    pub(crate) fn pause(&mut self) {
+        if let Some(heat) = &mut self.heat {
+            heat.save_rarely(&self.engine);
+        }
+    }
+
+    /// The last answer was given: what was learned is kept.
+    pub(crate) fn finish(&mut self) {
+        if let Some(heat) = &mut self.heat {
+            heat.save(&self.engine);
+        }
+    }
+}
+
+/// Watches the memory. Without a thread for it the plan stands as it is.
+fn govern(engine: &Engine<Cpu>, plan: &Plan, is_verbose: bool) -> Option<Governor> {
+    let (limit, n_slot_max) = (engine.slot_limit(), plan.stream.n_slot);
+    let apply = move |n_slot, reading: &MemoryReading| {
+        let was = limit.get();
+        limit.set(n_slot);
+        if is_verbose {
+            let free = Size(u64::try_from(reading.margin_bytes).unwrap_or(0));
+            let verb = if n_slot < was { "gives back" } else { "takes again" };
+            note(format_args!(
+                "memory: {verb} {} expert slots, {n_slot} of {n_slot_max} now; {free} free, {:.0} % stalled",
+                n_slot.abs_diff(was),
+                100.0 * reading.stall
+            ));
+        }
+    };
+    Governor::start(plan.governor_options(), apply).ok()
 }

@@ -7,21 +7,27 @@
 mod answer;
 mod bench;
 mod bytes;
+mod cachedir;
 mod chat;
 mod demo;
+mod doctor;
+mod drive;
 mod error;
 mod eval;
 mod flags;
+mod heatfile;
 mod hint;
 mod inspect;
 mod interrupt;
 mod load;
+mod marker;
 mod meter;
 mod npy;
 mod outfile;
 mod output;
 mod pack;
 mod plan;
+mod predict;
 mod progress;
 mod report;
 mod run;
@@ -62,6 +68,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Chat(flags) => chat::chat(flags)?,
         Command::Pack(flags) => pack::pack(&flags)?,
         Command::Inspect(flags) => inspect::inspect(&flags)?,
+        Command::Doctor(flags) => doctor::doctor(&flags)?,
         Command::Verify(flags) => verify::verify(&flags)?,
         Command::Bench(flags) => bench::bench(&flags)?,
         Command::Eval(flags) => eval::eval(&flags)?,

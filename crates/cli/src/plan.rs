@@ -1,11 +1,13 @@
 //! From flags to decisions: every default is chosen here, and all memory is divided up before any is taken.
 
-use model::{EngineOptions, Footprint};
-use store::Store;
-use stream::{CacheMode, StreamOptions, Tuning};
+use model::{EngineOptions, Footprint, Prefetch};
+use store::Manifest;
+use stream::{CacheMode, GovernorOptions, Method, StreamOptions, Tuning};
 
+use crate::drive::{Drive, DriveRates, Origin, method_name};
 use crate::error::{CliError, NoRoom};
-use crate::flags::{Cache, Device, EngineFlags};
+use crate::flags::{self, Cache, Device, EngineFlags};
+use crate::predict::Needs;
 use crate::size::Size;
 
 /// Context if neither the user nor the model asks for less.
@@ -23,6 +25,14 @@ const N_BATCH_STEP: usize = 64;
 const SCRATCH_SHARE: u64 = 8;
 /// Staging slots of the page policy, in tokens' worth of experts: one group computes while the next is read.
 const STAGING_TOKENS: u64 = 4;
+
+/// The page cache must promise to be this much faster before it is chosen: slots are known, it is not.
+const PAGE_GAIN: f64 = 1.1;
+/// Must stay free beside what the plan takes: a share of all memory within these bounds. Where the user named the
+/// budget the lower bound, as a safety net.
+const FLOOR_SHARE: u64 = 32;
+const FLOOR_BYTES_MIN: u64 = 64 << 20;
+const FLOOR_BYTES_MAX: u64 = 512 << 20;
 
 /// What a command will do with the model.
 #[derive(Clone, Copy, Debug)]
@@ -47,9 +57,24 @@ pub(crate) struct Plan {
     /// Does the user want another number of experts than the model has?
     pub(crate) is_approximate: bool,
     pub(crate) stream: StreamOptions,
+    pub(crate) prefetch: Prefetch,
+    /// Where the way to read comes from.
+    pub(crate) drive_origin: Origin,
+    cache_choice: CacheChoice,
+    is_given: bool,
     footprint: Footprint,
     used_bytes: u64,
     n_snapshot: u64,
+}
+
+/// Why this cache policy.
+#[derive(Clone, Copy, Debug, PartialEq)]
+enum CacheChoice {
+    Asked,
+    /// The drive was never measured.
+    Default,
+    /// Milliseconds that the experts of one token take to get there: slots, page cache.
+    Compared(f64, f64),
 }
 
 /// What is asked for, by flags or by `inspect`.
@@ -61,6 +86,7 @@ pub(crate) struct Wishes {
     pub(crate) threads: Option<usize>,
     pub(crate) readers: Option<usize>,
     pub(crate) experts: Option<usize>,
+    pub(crate) prefetch: flags::Prefetch,
 }
 
 impl From<&EngineFlags> for Wishes {
@@ -68,30 +94,42 @@ impl From<&EngineFlags> for Wishes {
         // The CPU is the only device: auto and cpu are the same.
         let (Device::Auto | Device::Cpu) = flags.device;
         Self {
-            memory: flags.memory,
+            memory: flags.memory.0,
             cache: flags.cache,
             ctx: flags.ctx,
             threads: flags.threads,
             readers: flags.readers,
             experts: flags.experts,
+            prefetch: flags.prefetch,
         }
     }
 }
 
 impl Plan {
-    /// Decides for `store` on this machine, as it is now.
+    /// Decides for a model on this machine and `drive`, as they are now.
     ///
     /// # Errors
     /// The budget cannot hold what is needed at least, or a wish does not fit the model.
-    pub(crate) fn new(wishes: &Wishes, store: &Store, work: Work) -> Result<Self, CliError> {
+    pub(crate) fn new(
+        wishes: &Wishes,
+        manifest: &Manifest,
+        work: Work,
+        drive: &Drive,
+    ) -> Result<Self, CliError> {
         let available = Size(stream::available_bytes());
         let used_bytes = stream::rss_bytes();
         let n_core = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::on_machine(wishes, store, work, Machine { available, used_bytes, n_core })
+        Self::on_machine(wishes, manifest, work, Machine { available, used_bytes, n_core }, drive)
     }
 
-    fn on_machine(wishes: &Wishes, store: &Store, work: Work, machine: Machine) -> Result<Self, CliError> {
-        let config = store.config();
+    fn on_machine(
+        wishes: &Wishes,
+        manifest: &Manifest,
+        work: Work,
+        machine: Machine,
+        drive: &Drive,
+    ) -> Result<Self, CliError> {
+        let config = &manifest.config;
         let n_expert_used = wishes.experts.unwrap_or(config.n_expert_used);
         if config.n_expert < n_expert_used {
             let why =
@@ -110,8 +148,9 @@ impl Plan {
             return Err(CliError::TooLong { n_token, n_ctx });
         }
         let mode = if wishes.cache == Cache::Page { CacheMode::Page } else { CacheMode::Slots };
-        let tuning = Tuning::default();
-        let tuning = Tuning { depth: wishes.readers.unwrap_or(tuning.depth), ..tuning };
+        let pool = |depth| Tuning { method: Method::Pool, depth, ..Tuning::default() };
+        let tuning = wishes.readers.map_or(drive.tuning, pool);
+        let n_feed = work.n_feed.unwrap_or(n_ctx);
         let mut plan = Self {
             budget: wishes.memory.unwrap_or(machine.safe_share()),
             n_thread: wishes.threads.unwrap_or(machine.n_core),
@@ -120,25 +159,50 @@ impl Plan {
             n_expert_used,
             is_approximate: n_expert_used != config.n_expert_used,
             stream: StreamOptions { mode, n_slot: 0, tuning },
-            footprint: Footprint::of(store),
+            prefetch: match wishes.prefetch {
+                flags::Prefetch::Auto => Prefetch::Auto,
+                flags::Prefetch::Off => Prefetch::Off,
+                flags::Prefetch::On => Prefetch::On,
+            },
+            drive_origin: drive.origin,
+            cache_choice: CacheChoice::Asked,
+            is_given: wishes.memory.is_some(),
+            footprint: Footprint::of(manifest),
             used_bytes: machine.used_bytes,
             n_snapshot: work.n_snapshot,
         };
-        plan.divide(work.n_feed.unwrap_or(n_ctx), wishes.memory.is_some())?;
+        plan.divide(n_feed)?;
+        if wishes.cache == Cache::Auto {
+            plan.choose_cache(&Needs::of(manifest, n_expert_used), drive.rates.as_ref());
+            plan.divide(n_feed)?;
+        }
         Ok(plan)
     }
 
+    /// Takes what will have a token's experts sooner; both have the same memory.
+    fn choose_cache(&mut self, needs: &Needs, rates: Option<&DriveRates>) {
+        self.cache_choice = CacheChoice::Default;
+        if let Some(rates) = rates {
+            let (hit_rate, _) = needs.hit_rate(self.stream.n_slot);
+            let [slots, page] = [CacheMode::Slots, CacheMode::Page]
+                .map(|mode| 1e3 * needs.supply_s(&rates.supply(mode), hit_rate));
+            self.cache_choice = CacheChoice::Compared(slots, page);
+            if page * PAGE_GAIN < slots {
+                self.stream.mode = CacheMode::Page;
+            }
+        }
+    }
+
     /// Sets the chunk and the slots: first what must be, then a longer chunk, then experts.
-    fn divide(&mut self, n_feed: usize, is_given: bool) -> Result<(), CliError> {
+    fn divide(&mut self, n_feed: usize) -> Result<(), CliError> {
         let f = self.footprint;
-        // One token's experts of a layer at once; the stream works with two slots or more.
-        let n_slot_min = (self.n_expert_used as u64).max(2);
-        self.stream.n_slot = n_slot_min as usize;
+        let n_slot_min = self.n_slot_min();
+        (self.stream.n_slot, self.n_batch) = (n_slot_min as usize, N_BATCH_STEP);
         let needed = self.parts().iter().map(|(_, size)| size.0).sum();
         let Some(free) = self.budget.0.checked_sub(needed) else {
             return Err(CliError::Memory(Box::new(NoRoom {
                 budget: self.budget,
-                is_given,
+                is_given: self.is_given,
                 parts: self.parts(),
             })));
         };
@@ -154,6 +218,24 @@ impl Plan {
         };
         self.stream.n_slot = n_slot.min(n_useful).max(2) as usize;
         Ok(())
+    }
+
+    /// One token's experts of a layer at once; the stream works with two slots or more.
+    fn n_slot_min(&self) -> u64 {
+        (self.n_expert_used as u64).max(2)
+    }
+
+    /// What the slots may become while the program runs.
+    pub(crate) fn governor_options(&self) -> GovernorOptions {
+        let slot_bytes = self.footprint.record_bytes;
+        let floor_bytes = (stream::total_bytes() / FLOOR_SHARE).clamp(FLOOR_BYTES_MIN, FLOOR_BYTES_MAX);
+        GovernorOptions {
+            n_slot_max: self.stream.n_slot,
+            n_slot_min: self.n_slot_min() as usize,
+            slot_bytes,
+            fixed_bytes: self.planned().0 - self.stream.n_slot as u64 * slot_bytes,
+            floor_bytes: if self.is_given { FLOOR_BYTES_MIN } else { floor_bytes },
+        }
     }
 
     /// What the memory is for, in the order it is taken.
@@ -175,6 +257,20 @@ impl Plan {
         Size(self.parts().iter().map(|(_, size)| size.0).sum())
     }
 
+    /// Expert records that there is memory for: in slots, or in the system's page cache.
+    pub(crate) fn n_cached(&self) -> usize {
+        let (f, left) = (&self.footprint, self.budget.0.saturating_sub(self.planned().0));
+        match self.stream.mode {
+            CacheMode::Page => (left / f.record_bytes.max(1)).min(f.n_record) as usize,
+            CacheMode::Slots | CacheMode::Assumed => self.stream.n_slot,
+        }
+    }
+
+    /// Bytes of the dense weights.
+    pub(crate) fn dense_bytes(&self) -> u64 {
+        self.footprint.dense_bytes
+    }
+
     /// Expert records of the model.
     pub(crate) fn n_record(&self) -> u64 {
         self.footprint.n_record
@@ -189,13 +285,22 @@ impl Plan {
         }
     }
 
+    /// When experts are read before they are asked for.
+    pub(crate) fn prefetch_name(&self) -> &'static str {
+        match self.prefetch {
+            Prefetch::Auto => "where it pays",
+            Prefetch::On => "always",
+            Prefetch::Off => "never",
+        }
+    }
+
     /// For the engine.
     pub(crate) fn engine_options(&self) -> EngineOptions {
         EngineOptions {
             stream: self.stream,
             n_batch: self.n_batch,
             n_expert_used: Some(self.n_expert_used),
-            prefetch: model::Prefetch::Auto,
+            prefetch: self.prefetch,
         }
     }
 
@@ -208,17 +313,31 @@ impl Plan {
                 "keys and values" => format!("   {} tokens of context\n", self.n_ctx),
                 "activations" => format!("   up to {} tokens at a time\n", self.n_batch),
                 "expert slots" => {
-                    format!(
-                        "   {} of {} experts, cache {}\n",
-                        self.stream.n_slot,
-                        self.n_record(),
-                        self.cache_name()
-                    )
+                    format!("   {} of {} experts\n", self.stream.n_slot, self.n_record(),)
                 }
                 _ => "\n".to_owned(),
             };
         }
-        text.truncate(text.trim_end().len());
+        let Tuning { method, request_bytes, depth } = self.stream.tuning;
+        let request = match request_bytes as u64 {
+            bytes if self.footprint.record_bytes <= bytes => "whole experts".to_owned(),
+            bytes => format!("pieces of {}", Size(bytes)),
+        };
+        let origin = match self.drive_origin {
+            Origin::Default => "the default",
+            Origin::Remembered => "as measured before",
+            Origin::Measured => "as measured now",
+        };
+        text += &format!("reads: {depth} {request} at a time ({}), {origin}\n", method_name(method));
+        text += &format!("prefetch: {}\n", self.prefetch_name());
+        text += &format!("cache: {}", self.cache_name());
+        text += &match self.cache_choice {
+            CacheChoice::Asked => String::new(),
+            CacheChoice::Default => ", the default".into(),
+            CacheChoice::Compared(slots, page) => {
+                format!(", the faster one: {slots:.1} ms a token for reads with slots, {page:.1} with page")
+            }
+        };
         text
     }
 }
@@ -267,11 +386,15 @@ mod tests {
             n_expert_used: 10,
             is_approximate: false,
             stream: StreamOptions { mode, n_slot: 0, tuning: Tuning::default() },
+            prefetch: Prefetch::Auto,
+            drive_origin: Origin::Default,
+            cache_choice: CacheChoice::Asked,
+            is_given: true,
             footprint: footprint(),
             used_bytes: 30 * MIB,
             n_snapshot: 0,
         };
-        plan.divide(n_feed, true).map(|()| plan)
+        plan.divide(n_feed).map(|()| plan)
     }
 
     /// The budget would be exceeded, or left unused while experts are read again and again.

@@ -23,5 +23,5 @@ pub use error::ConvertError;
 pub use options::{Bits, PackOptions, RoleSelector};
 pub use pack::{PackReport, RoleError, pack};
 pub use popularity::Routing;
-pub use synth::{SYNTH_PRESETS, SynthOptions, synth};
+pub use synth::{SYNTH_PRESETS, SynthOptions, synth, synth_plan};
 pub use work::Progress;

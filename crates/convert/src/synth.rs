@@ -58,7 +58,15 @@ pub fn synth(
     options: &SynthOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<u64, ConvertError> {
-    write(out, plan(config(options)?, options)?, options, progress)
+    write(out, synth_plan(options)?, options, progress)
+}
+
+/// What [`synth`] would write: shapes, formats and places, no weights.
+///
+/// # Errors
+/// No such preset, or options that do not fit it.
+pub fn synth_plan(options: &SynthOptions) -> Result<StorePlan, ConvertError> {
+    plan(config(options)?, options)
 }
 
 fn write(

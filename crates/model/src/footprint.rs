@@ -1,7 +1,7 @@
 //! How much memory a model takes, before any is taken: the numbers that the memory plan is made of.
 
 use kernels::DELTA_CHUNK;
-use store::{ExpertLayer, LayerKind, Store};
+use store::{DenseTensor, ExpertLayer, LayerKind, Manifest};
 
 use crate::scratch;
 
@@ -26,24 +26,19 @@ pub struct Footprint {
 
 impl Footprint {
     /// Reads the numbers off a manifest.
-    pub fn of(store: &Store) -> Self {
-        let config = store.config();
+    pub fn of(manifest: &Manifest) -> Self {
+        let config = &manifest.config;
         let n_full = config.n_layer_of(LayerKind::FullAttention);
         let n_linear = config.n_layer_of(LayerKind::LinearAttention);
         let state = config
             .linear
             .map_or(0, |l| l.n_head_v * l.head_dim_k * l.head_dim_v + (l.n_conv - 1) * l.n_channel());
-        let record = store
-            .manifest()
-            .experts
-            .iter()
-            .map(|e| ExpertLayer::stride_bytes(&e.formats, config))
-            .max()
-            .unwrap_or(0);
+        let record =
+            manifest.experts.iter().map(|e| ExpertLayer::stride_bytes(&e.formats, config)).max().unwrap_or(0);
         let chunk =
             config.linear.map_or(0, |l| l.n_head_v * DELTA_CHUNK * (2 * DELTA_CHUNK + 2 * l.head_dim_v));
         Self {
-            dense_bytes: store.dense_bytes(),
+            dense_bytes: manifest.dense.iter().map(DenseTensor::bytes).sum(),
             kv_bytes_per_token: (n_full * 2 * config.n_head_kv * config.head_dim * 4) as u64,
             state_bytes: (n_linear * state * 4) as u64,
             scratch_bytes_per_token: scratch::floats_per_token(config) as u64 * 4,

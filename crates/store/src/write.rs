@@ -101,7 +101,7 @@ impl StorePlan {
     }
 
     /// The manifest of the finished store, with checksums of zero for the weights.
-    fn manifest(&self) -> Manifest {
+    pub fn manifest(&self) -> Manifest {
         let pending = hash::to_hex(0);
         let mut offset = 0;
         let dense = |plan: &DensePlan| {

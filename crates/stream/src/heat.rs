@@ -98,6 +98,15 @@ impl HeatTable {
 }
 
 impl Heat {
+    /// Share of all uses, old ones counting less, that fell on the `n` hottest records; `None` if there were no uses.
+    pub fn hottest_share(&self, n: usize) -> Option<f64> {
+        let mut heats: Vec<f64> = self.log2.iter().map(|&log2| f64::from(log2).exp2()).collect();
+        heats.sort_unstable_by(|a, b| b.total_cmp(a));
+        let all: f64 = heats.iter().sum();
+        let hottest: f64 = heats.iter().take(n).sum();
+        Some(hottest / all).filter(|share| share.is_finite())
+    }
+
     /// Bytes for a file: magic, fingerprint of the model, number of records, an f32 a record, xxh3-64 of all before;
     /// little-endian.
     pub fn encode(&self, fingerprint: u64) -> Vec<u8> {
@@ -155,6 +164,17 @@ mod tests {
                 assert!((got - expected).abs() < 1e-6, "record {record}: {got}, not {expected}");
             }
         }
+    }
+
+    /// Hit rates would be predicted that are none.
+    #[test]
+    fn the_hottest_have_their_share() {
+        let heat = Heat { log2: vec![1.0, f32::NEG_INFINITY, 0.0, 0.0] };
+        let shares: Vec<_> = (0..6).map(|n| heat.hottest_share(n).unwrap()).collect();
+        assert_eq!(shares, [0.0, 0.5, 0.75, 1.0, 1.0, 1.0]);
+        let unused = Heat { log2: vec![f32::NEG_INFINITY; 3] };
+        assert_eq!(unused.hottest_share(2), None);
+        assert_eq!(Heat { log2: vec![1e30] }.hottest_share(1), None);
     }
 
     /// A file of another model, or a damaged one, would warm the wrong experts.

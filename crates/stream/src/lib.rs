@@ -23,7 +23,10 @@ pub use io::{
     Backing, DriveFacts, ReadAt, Reader, SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError, Tuned,
     drive_facts, drive_key, measure_buffered_bandwidth, measure_read_bandwidth, tune,
 };
-pub use memory::{available_bytes, peak_rss_bytes, rss_bytes, total_bytes};
+pub use memory::{
+    Governor, GovernorOptions, MemoryFacts, MemoryReading, available_bytes, peak_rss_bytes, rss_bytes,
+    total_bytes,
+};
 pub use options::{CacheMode, Method, StreamOptions, Tuning};
 pub use replay::{Use, belady_misses, lru_misses, misses_by, policy_misses};
 pub use slots::SlotLimit;

@@ -252,6 +252,8 @@ impl ExpertStream {
     /// be released.
     pub fn next(&mut self, lease: &mut Lease, n_max: usize) -> Result<bool, StreamError> {
         self.give_back(lease);
+        // A layer of a long prompt takes a while, and memory may be needed now.
+        self.slots.keep_limit();
         loop {
             self.take_done();
             self.start_reads(lease);

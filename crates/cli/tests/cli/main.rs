@@ -2,5 +2,6 @@
 
 mod answers;
 mod bad_inputs;
+mod doctor;
 mod results;
 mod support;

@@ -42,8 +42,8 @@ impl SlotBuffer {
         let advice = memmap2::UncheckedAdvice::FreeReusable;
         #[cfg(all(unix, not(any(target_os = "linux", target_vendor = "apple"))))]
         let advice = memmap2::UncheckedAdvice::Free;
-        // SAFETY: the range is this buffer's own part of the mapping, nobody holds a reference into it (`&mut self`), and
-        // all contents are valid bytes. A refusal keeps the memory.
+        // SAFETY: the range is this buffer's own part of the mapping, nobody holds a reference into it (`&mut self`),
+        // and all contents are valid bytes. A refusal keeps the memory.
         #[cfg(unix)]
         let _ = unsafe { self.map.unchecked_advise_range(advice, self.offset, self.len) };
     }
@@ -52,8 +52,8 @@ impl SlotBuffer {
 impl Deref for SlotBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the part lies in the mapping, which lives as long as `self`; only `self` owns it, and anonymous memory
-        // is initialised.
+        // SAFETY: the part lies in the mapping, which lives as long as `self`; only `self` owns it, and anonymous
+        // memory is initialised.
         unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.offset), self.len) }
     }
 }

@@ -6,6 +6,7 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 /// v1 reports the largest page-aligned number for "no limit". No machine has that much.
 const UNLIMITED_BYTES: u64 = 1 << 60;
@@ -56,8 +57,9 @@ impl Cgroup {
         .filter(|&limit| limit < UNLIMITED_BYTES)
     }
 
-    /// What the group may still take. File pages are charged to it, but go when memory is needed.
-    pub(super) fn headroom_bytes(&self) -> Option<u64> {
+    /// What the group may still take; negative if a lowered limit is exceeded. File pages are charged to it, but go
+    /// when memory is needed.
+    pub(super) fn margin_bytes(&self) -> Option<i64> {
         let limit = self.limit_bytes()?;
         let (usage, inactive, active) = match self.version {
             Version::V2 => ("memory.current", "inactive_file", "active_file"),
@@ -65,7 +67,16 @@ impl Cgroup {
         };
         let cache = self.stat(inactive).unwrap_or(0).saturating_add(self.stat(active).unwrap_or(0));
         let used = self.number(usage).unwrap_or(0).saturating_sub(cache);
-        Some(limit.saturating_sub(used))
+        let as_signed = |bytes: u64| i64::try_from(bytes).unwrap_or(i64::MAX);
+        Some(as_signed(limit).saturating_sub(as_signed(used)))
+    }
+
+    /// How long some task of the group waited for memory, in all. v2 only.
+    pub(super) fn stalled(&self) -> Option<Duration> {
+        match self.version {
+            Version::V2 => stalled(&fs::read_to_string(self.dir.join("memory.pressure")).ok()?),
+            Version::V1 => None,
+        }
     }
 
     /// A file with one number. `max` is none.
@@ -117,6 +128,13 @@ fn own_path(proc_cgroup: &str, version: Version) -> Option<&Path> {
     })
 }
 
+/// The `total`, in microseconds, of the line `some avg10=0.00 avg60=0.00 avg300=0.00 total=1234` of a pressure file.
+pub(super) fn stalled(text: &str) -> Option<Duration> {
+    let line = text.lines().find_map(|line| line.strip_prefix("some "))?;
+    let total = line.split(' ').find_map(|field| field.strip_prefix("total="))?;
+    total.trim().parse().ok().map(Duration::from_micros)
+}
+
 /// Bytes of a line like `MemTotal:  24684084 kB` in `/proc/meminfo` and `/proc/self/status`.
 pub(super) fn kib_field(text: &str, key: &str) -> Option<u64> {
     let value = text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(':'))?;
@@ -128,17 +146,17 @@ pub(super) fn kib_field(text: &str, key: &str) -> Option<u64> {
 mod tests {
     use super::*;
 
-    const GIB: u64 = 1 << 30;
+    const GIB: i64 = 1 << 30;
     const V1_UNLIMITED: &str = "9223372036854771712\n";
 
-    /// Least limit and least headroom of `files` under a folder that is mounted at `root` of a tree of this type.
+    /// Least limit and least margin of `files` under a folder that is mounted at `root` of a tree of this type.
     fn check(
         kind: &str,
         root: &str,
         proc_cgroup: &str,
         files: &[(&str, &str)],
-        limit: Option<u64>,
-        headroom: Option<u64>,
+        limit: Option<i64>,
+        margin: Option<i64>,
     ) {
         let mounts = tempfile::tempdir().unwrap();
         for (path, text) in files {
@@ -153,10 +171,10 @@ mod tests {
              33 31 0:30 {root} {point} rw,relatime - cgroup cgroup rw,cpu\n"
         );
         let groups = Cgroup::enclosing(proc_cgroup, &mountinfo);
-        let got = groups.iter().filter_map(Cgroup::limit_bytes).min();
+        let got = groups.iter().filter_map(Cgroup::limit_bytes).min().map(|bytes| bytes as i64);
         assert_eq!(got, limit, "limit: {kind} {proc_cgroup:?} {files:?}");
-        let got = groups.iter().filter_map(Cgroup::headroom_bytes).min();
-        assert_eq!(got, headroom, "headroom: {kind} {proc_cgroup:?} {files:?}");
+        let got = groups.iter().filter_map(Cgroup::margin_bytes).min();
+        assert_eq!(got, margin, "margin: {kind} {proc_cgroup:?} {files:?}");
     }
 
     /// A limit that is not seen gets the process killed.
@@ -186,7 +204,7 @@ mod tests {
         check(v2, "/", "0::/\n", &[("memory.max", "max\n"), ("memory.current", "7\n")], None, None);
         let high =
             [("memory.max", "max\n"), ("memory.high", "2147483648\n"), ("memory.current", "3147483648\n")];
-        check(v2, "/", "0::/\n", &high, Some(2 * GIB), Some(0));
+        check(v2, "/", "0::/\n", &high, Some(2 * GIB), Some(-1_000_000_000));
         check(v2, "/", "0::/gone\n", &[], None, None);
         check(v2, "/", "0::/../outside\n", &own, Some(8 * GIB), Some(8 * GIB - 3 * GIB / 2));
         check(v2, "/", "", &own, None, None);
@@ -210,8 +228,18 @@ mod tests {
             ("memory.limit_in_bytes", "1073741824\n"),
             ("memory.usage_in_bytes", "2147483648\n"),
         ];
-        check(v1, "/", "4:memory:/a/b/c\n", &nested, Some(GIB), Some(0));
+        check(v1, "/", "4:memory:/a/b/c\n", &nested, Some(GIB), Some(-GIB));
         check("cgroup cgroup rw,cpuset", "/", "4:memory:/\n", &own, None, None);
+    }
+
+    /// The governor would not see pressure.
+    #[test]
+    fn stalls_are_read() {
+        let text = "some avg10=1.50 avg60=0.00 avg300=0.00 total=2676434\nfull avg10=0.00 total=7\n";
+        assert_eq!(stalled(text), Some(Duration::from_micros(2_676_434)));
+        for text in ["", "some", "some total=", "some total=-1", "full avg10=0.00 total=7"] {
+            assert_eq!(stalled(text), None, "{text:?}");
+        }
     }
 
     /// Hostile or odd text must neither panic nor count.

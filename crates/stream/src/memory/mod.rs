@@ -4,6 +4,8 @@
 
 #[cfg(any(target_os = "linux", test))]
 mod cgroup;
+mod facts;
+mod governor;
 #[cfg(target_os = "linux")]
 mod linux;
 #[cfg(not(target_os = "linux"))]
@@ -14,10 +16,13 @@ use linux as system;
 #[cfg(not(target_os = "linux"))]
 use other as system;
 
+pub use facts::MemoryFacts;
+pub use governor::{Governor, GovernorOptions, MemoryReading};
+
 /// Bytes that can be used without swapping: the least of free physical memory and what every enclosing cgroup
 /// (v1 or v2) has left. Page cache that can be dropped counts as free.
 pub fn available_bytes() -> u64 {
-    system::available_bytes()
+    u64::try_from(system::margin_bytes()).unwrap_or(0)
 }
 
 /// Bytes there are in all: physical memory, or the least limit of the enclosing cgroups if that is lower.
@@ -54,5 +59,8 @@ mod tests {
         assert!(0 < available && available <= total, "{available} of {total}");
         assert!(after < total && total < 1 << 50);
         assert_eq!(touched[4096], 1);
+        let facts = MemoryFacts::read();
+        assert!(total <= facts.physical_bytes && facts.swap_used_bytes <= facts.swap_bytes, "{facts:?}");
+        assert!(facts.limit_bytes.is_none_or(|limit| limit == total), "{facts:?}");
     }
 }

@@ -1,6 +1,7 @@
 //! Systems without `/proc`: what the sysinfo crate finds. What it cannot find is 0.
 
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
 
 use sysinfo::{ProcessRefreshKind, ProcessesToUpdate, System};
 
@@ -13,12 +14,32 @@ fn machine_bytes(figure: fn(&System) -> u64) -> u64 {
     figure(&system)
 }
 
-pub(super) fn available_bytes() -> u64 {
-    machine_bytes(System::available_memory)
+/// What can be had without swapping.
+pub(super) fn margin_bytes() -> i64 {
+    i64::try_from(machine_bytes(System::available_memory)).unwrap_or(i64::MAX)
+}
+
+/// These systems do not count it.
+pub(super) fn stalled() -> Option<Duration> {
+    None
+}
+
+pub(super) fn physical_bytes() -> u64 {
+    machine_bytes(System::total_memory)
 }
 
 pub(super) fn total_bytes() -> u64 {
-    machine_bytes(System::total_memory)
+    physical_bytes()
+}
+
+/// All swap space, and what of it is in use.
+pub(super) fn swap_bytes() -> (u64, u64) {
+    (machine_bytes(System::total_swap), machine_bytes(System::used_swap))
+}
+
+/// Linux has the setting.
+pub(super) fn huge_pages() -> Option<String> {
+    None
 }
 
 pub(super) fn rss_bytes() -> u64 {

@@ -1,0 +1,71 @@
+//! What kind of machine this is: names and temperatures, as far as the system tells without asking for rights.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// The processor's name.
+pub(super) fn cpu_name() -> String {
+    let from_proc = || {
+        let text = fs::read_to_string("/proc/cpuinfo").ok()?;
+        let value = |key: &str| text.lines().find_map(|line| line.strip_prefix(key)?.split_once(": "));
+        value("model name").or_else(|| value("Model")).map(|(_, name)| name.trim().to_owned())
+    };
+    let from_sysctl = || {
+        let out = std::process::Command::new("sysctl").args(["-n", "machdep.cpu.brand_string"]).output();
+        let out = out.ok().filter(|out| out.status.success())?;
+        Some(String::from_utf8_lossy(&out.stdout).trim().to_owned())
+    };
+    let found = if cfg!(target_os = "macos") { from_sysctl() } else { from_proc() };
+    found.filter(|name| !name.is_empty()).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
+}
+
+/// The graphics processors' names.
+pub(super) fn gpu_names() -> Vec<String> {
+    if cfg!(all(target_os = "macos", target_arch = "aarch64")) {
+        return vec!["Apple".into()];
+    }
+    let nvidia = entries("/proc/driver/nvidia/gpus").into_iter().filter_map(|gpu| {
+        let text = fs::read_to_string(gpu.join("information")).ok()?;
+        Some(text.lines().find_map(|line| line.strip_prefix("Model:"))?.trim().to_owned())
+    });
+    let mut names: Vec<String> = nvidia.collect();
+    let others = entries("/sys/class/drm").into_iter().filter_map(|card| {
+        let vendor = fs::read_to_string(card.join("device/vendor")).ok()?;
+        match vendor.trim() {
+            "0x1002" => Some("AMD"),
+            "0x8086" => Some("Intel"),
+            "0x10de" => Some("NVIDIA"),
+            _ => None,
+        }
+    });
+    for name in others {
+        // One device has several entries, and NVIDIA's own names are better.
+        if !names.iter().any(|known| known.starts_with(name)) {
+            names.push(name.to_owned());
+        }
+    }
+    names
+}
+
+/// A part that is so hot that it slows itself down: its name and degrees Celsius.
+pub(super) fn too_hot() -> Option<(&'static str, i64)> {
+    entries("/sys/class/hwmon").into_iter().find_map(|sensor| {
+        let name = fs::read_to_string(sensor.join("name")).ok()?;
+        let (part, limit) = match name.trim() {
+            "nvme" => ("drive", 70),
+            "coretemp" | "k10temp" | "zenpower" => ("processor", 90),
+            _ => return None,
+        };
+        let text = fs::read_to_string(sensor.join("temp1_input")).ok()?;
+        let degrees = text.trim().parse::<i64>().ok()? / 1000;
+        (limit <= degrees).then_some((part, degrees))
+    })
+}
+
+/// What is in a folder, by name; nothing if there is none.
+fn entries(folder: &str) -> Vec<PathBuf> {
+    let read = fs::read_dir(Path::new(folder)).into_iter().flatten();
+    let mut paths: Vec<PathBuf> = read.filter_map(|entry| Some(entry.ok()?.path())).collect();
+    paths.sort();
+    paths
+}

@@ -1,0 +1,112 @@
+//! What is measured, remembered and told: `doctor`, the cache folder, what a killed run leaves behind.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use serde_json::Value;
+
+use crate::support::{Done, command, store};
+
+/// The program with a cache folder of its own.
+fn with_cache(cache: &Path, args: &[&str]) -> Done {
+    let out = command(args).env("FLASH_MOE_CACHE", cache).stdin(Stdio::null()).output().unwrap();
+    let text = |bytes| String::from_utf8(bytes).unwrap();
+    Done { code: out.status.code(), stdout: text(out.stdout), stderr: text(out.stderr) }
+}
+
+/// Scripts that read `doctor --json` would break, the next run would not use what was measured, or garbage in the cache
+/// folder would stop it.
+#[test]
+fn what_doctor_measures_is_used() {
+    let folder = tempfile::tempdir().unwrap();
+    let cache = folder.path().join("cache");
+    let store = store().to_str().unwrap();
+    let bench =
+        || with_cache(&cache, &["bench", store, "-v", "--tokens", "1", "--memory", "100MB"]).ok().stderr;
+    assert!(bench().contains(", the default"), "nothing was measured yet");
+
+    let done = with_cache(&cache, &["doctor", store, "--json", "--memory", "100MB", "--threads", "1"]).ok();
+    let report: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{e}: {done:?}"));
+    let number = |path: &str| {
+        report.pointer(path).and_then(Value::as_f64).unwrap_or_else(|| panic!("{path}: {report}"))
+    };
+    assert_eq!(report["machine"]["threads"], 1);
+    for path in [
+        "/machine/memory/physical_bytes",
+        "/measured/drive/direct_gb_s",
+        "/measured/drive/settings/0/depth",
+        "/measured/experts_gb_s",
+        "/measured/prefill_gflop_s",
+    ] {
+        assert!(number(path) > 0.0, "{path}: {report}");
+    }
+    assert_eq!(number("/models/0/fits/budget_bytes"), 100e6);
+    let band = |end: &str| number(&format!("/models/0/fits/prediction/decode_tok_s/{end}"));
+    assert!(0.0 < band("low") && band("low") < band("likely") && band("likely") < band("high"), "{report}");
+    assert!(report["advice"].is_array(), "{report}");
+
+    assert!(bench().contains("as measured before"));
+    fs::write(cache.join("drives.json"), "garbage").unwrap();
+    let stderr = bench();
+    assert!(stderr.contains("drives.json is ignored") && stderr.contains(", the default"), "{stderr}");
+}
+
+/// The user would not see what was found.
+#[test]
+fn doctor_says_that_a_model_does_not_fit() {
+    let cache = tempfile::tempdir().unwrap();
+    let done = with_cache(cache.path(), &["doctor", store().to_str().unwrap(), "--memory", "1MB"]).ok();
+    for wanted in ["this machine", "measured", "does not fit: it needs at least", "what to change"] {
+        assert!(done.stdout.contains(wanted), "'{wanted}' in {done:?}");
+    }
+}
+
+/// A chat that has loaded its model and waits for a line.
+fn waiting_chat(cache: &Path) -> Child {
+    let args: [&OsStr; 1] = ["chat".as_ref()];
+    let mut child = command(&args).env("FLASH_MOE_CACHE", cache).stdin(Stdio::piped()).spawn().unwrap();
+    let mut line = String::new();
+    BufReader::new(child.stderr.take().unwrap()).read_line(&mut line).unwrap();
+    assert!(line.contains("/help lists commands"), "{line}");
+    child
+}
+
+/// A run that the system killed for its memory would end without a word, or every ended run be called killed.
+#[test]
+#[cfg(unix)]
+fn the_next_run_tells_of_a_killed_one() {
+    let folder = tempfile::tempdir().unwrap();
+    let next = || with_cache(folder.path(), &["run", "Hello", "--max-tokens", "1"]).ok().stderr;
+    let mut killed = waiting_chat(folder.path());
+    assert!(!next().contains("ended from outside"), "it is still there");
+    killed.kill().unwrap();
+    killed.wait().unwrap();
+    let told = next();
+    assert!(
+        told.contains("note: a run of demo model with a budget of ") && told.contains("--memory"),
+        "{told}"
+    );
+    assert!(!next().contains("ended from outside"), "once is enough");
+
+    let mut quit = waiting_chat(folder.path());
+    quit.stdin.take().unwrap().write_all(b"/quit\n").unwrap();
+    quit.wait().unwrap();
+    let mut terminated = waiting_chat(folder.path());
+    let signal = Command::new("kill").arg(terminated.id().to_string()).status().unwrap();
+    assert!(signal.success());
+    terminated.wait().unwrap();
+    assert!(!next().contains("ended from outside"), "both were asked to go");
+}
+
+/// A folder that cannot be used would stop a run.
+#[test]
+fn a_cache_that_cannot_be_written_is_no_error() {
+    let folder = tempfile::tempdir().unwrap();
+    let file = folder.path().join("file");
+    fs::write(&file, "").unwrap();
+    let done = with_cache(&file, &["run", "Hello", "--max-tokens", "1"]).ok();
+    assert!(!done.stderr.contains("note:"), "{done:?}");
+}
