@@ -331,9 +331,13 @@ fn describe(name: &str, series: &Series, bound: Option<Bound>) {
     note(line);
     let split = series.split();
     let read = Size(series.bytes_per_token().unwrap_or_default() as u64);
+    let layers: Vec<f64> = series.layer_rates().into_iter().flatten().map(|rate| 100.0 * rate).collect();
+    let layer = |pick: fn(f64, f64) -> f64| layers.iter().copied().reduce(pick).unwrap_or_default();
     note(format_args!(
-        "         hits {:.2} %; {read} read a token; {:.2} ms a token: {:.2} computing, {:.2} waiting for reads, {:.2} other",
+        "         hits {:.2} % (layers {:.1} to {:.1}); {read} read a token; {:.2} ms a token: {:.2} computing, {:.2} waiting for reads, {:.2} other",
         100.0 * series.median(Counts::hit_rate).unwrap_or_default(),
+        layer(f64::min),
+        layer(f64::max),
         split.compute + split.read_wait + split.other,
         split.compute,
         split.read_wait,
