@@ -7,7 +7,7 @@ use stream::{Backing, CacheMode, Governor, MemoryReading, Reader, SimDrive, SimS
 
 use crate::cachedir::CacheDir;
 use crate::drive::{Drive, expert_files};
-use crate::flags::EngineFlags;
+use crate::flags::{Cache, EngineFlags};
 use crate::heatfile::HeatFile;
 use crate::interrupt;
 use crate::marker::Marker;
@@ -56,7 +56,12 @@ pub(crate) fn load_for(
         Some(_) => Drive::known(store, &cache),
         None => Drive::find(store, &cache),
     };
-    let mut plan = Plan::new(&Wishes::from(flags), store.manifest(), work, &drive)?;
+    let mut wishes = Wishes::from(flags);
+    if experiment.assume_resident || experiment.drive.is_some() {
+        // What the real drive makes faster says nothing here.
+        wishes.cache = Cache::Slots;
+    }
+    let mut plan = Plan::new(&wishes, store.manifest(), work, &drive)?;
     if experiment.assume_resident {
         plan.stream.mode = CacheMode::Assumed;
     }

@@ -105,18 +105,20 @@ impl Counts {
 
     /// Speed, hits, bytes, where the time went and what to blame, for people.
     pub(crate) fn describe(&self) -> String {
-        let n_token = self.n_token.max(1);
-        let ms = |time: Duration| time.as_secs_f64() * 1e3 / n_token as f64;
-        let busy = self.time.saturating_sub(self.stream.wait);
-        let cause =
-            if busy < self.stream.wait { "the drive" } else { "memory and arithmetic, not the drive" };
+        let StreamStats { n_miss, n_prefetch, n_retry, read_bytes, wait, read, .. } = self.stream;
+        let ms = |time: Duration, n: u64| time.as_secs_f64() * 1e3 / n.max(1) as f64;
+        let n_token = self.n_token.max(1) as u64;
+        let busy = self.time.saturating_sub(wait);
+        let cause = if busy < wait { "the drive" } else { "memory and arithmetic, not the drive" };
+        let retries = if n_retry == 0 { String::new() } else { format!("{n_retry} reads tried again; ") };
         format!(
-            "{:.1} tok/s; {:.1} % of experts in memory; {} read a token; {:.1} ms a token waiting, {:.1} ms not; limited by {cause}",
+            "{:.1} tok/s; {:.1} % of experts in memory; {} read a token, {:.1} ms a read; {retries}{:.1} ms a token waiting, {:.1} ms not; limited by {cause}",
             self.tok_s().unwrap_or_default(),
             100.0 * self.hit_rate().unwrap_or_default(),
-            Size(self.stream.read_bytes / n_token as u64),
-            ms(self.stream.wait),
-            ms(busy),
+            Size(read_bytes / n_token),
+            ms(read, n_miss + n_prefetch),
+            ms(wait, n_token),
+            ms(busy, n_token),
         )
     }
 }
@@ -400,13 +402,23 @@ mod tests {
     /// The line that explains a slow answer would blame the wrong part, or give sums instead of values a token.
     #[test]
     fn the_cause_is_where_the_time_goes() {
-        let said = |wait_ms| {
-            let wait = Duration::from_millis(wait_ms);
-            let stream = StreamStats { n_hit: 3, n_miss: 1, read_bytes: 4 << 20, wait, ..Default::default() };
+        let said = |wait_ms, n_retry| {
+            let (wait, read) = (Duration::from_millis(wait_ms), Duration::from_millis(30));
+            let stream = StreamStats {
+                n_hit: 3,
+                n_miss: 1,
+                read_bytes: 4 << 20,
+                n_retry,
+                wait,
+                read,
+                ..Default::default()
+            };
             Counts { n_token: 4, time: Duration::from_millis(100), stream }.describe()
         };
-        let expected = "40.0 tok/s; 75.0 % of experts in memory; 1.0 MiB read a token; 20.0 ms a token waiting, 5.0 ms not; limited by the drive";
-        assert_eq!(said(80), expected);
-        assert!(said(20).ends_with("limited by memory and arithmetic, not the drive"));
+        let expected = "40.0 tok/s; 75.0 % of experts in memory; 1.0 MiB read a token, 30.0 ms a read; \
+                        20.0 ms a token waiting, 5.0 ms not; limited by the drive";
+        assert_eq!(said(80, 0), expected);
+        assert!(said(80, 2).contains("; 2 reads tried again; "));
+        assert!(said(20, 0).ends_with("limited by memory and arithmetic, not the drive"));
     }
 }

@@ -42,13 +42,13 @@ fn rings_and_files_run_out() {
     let mut stream = ExpertStream::new(sources.into_iter().map(layer).collect(), options).unwrap();
     assert_eq!(stream.method(), Method::Pool);
     let mut lease = stream.lease(5, 1, &[0, 1, 2, 3], |_| std::iter::once(0));
-    let mut n_ready = 0;
+    let mut n_right = 0;
     while stream.next(&mut lease, 4).unwrap() {
-        for &place in lease.ready() {
-            assert!(stream.record(&lease, place) == &bytes[place * STRIDE..][..STRIDE]);
-            n_ready += 1;
+        for &expert in lease.ready() {
+            assert!(stream.record(&lease, expert) == &bytes[expert * STRIDE..][..STRIDE]);
+            n_right += 1;
         }
     }
-    assert_eq!(n_ready, 4);
+    assert_eq!(n_right, 4);
     stream.release(lease);
 }

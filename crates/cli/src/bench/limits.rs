@@ -5,17 +5,18 @@ use std::time::Duration;
 
 use kernels::Cpu;
 use serde::Serialize;
-use store::{Blob, Role, Store};
+use store::{Role, Store};
 use stream::Tuning;
 
 use crate::bytes::Census;
+use crate::drive::expert_files;
 use crate::meter::Cost;
 
 /// Memory and arithmetic are steady: a part of the drive's time is enough.
 const COMPUTE_SHARE: u32 = 4;
 
-/// The expert files of a model and how the engine reads them.
-pub(crate) struct Drive {
+/// What is measured of a drive: reads of experts, as the engine does them.
+pub(crate) struct Probe {
     files: Vec<PathBuf>,
     record_bytes: usize,
     tuning: Tuning,
@@ -40,10 +41,10 @@ pub(crate) struct Machine {
     pub(crate) flop: f64,
 }
 
-/// What a model needs whatever happens, in bytes and floating-point operations. Attention over the context is not
+/// The parts of a model, in bytes and floating-point operations. Attention over the context is not
 /// counted.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Needs {
+pub(crate) struct Parts {
     /// Average over layers.
     record_bytes: f64,
     /// Dense weights of all layers, which each batch reads once.
@@ -92,16 +93,11 @@ impl Limit {
     }
 }
 
-impl Drive {
+impl Probe {
     /// `None` if the model is not on a drive.
-    pub(crate) fn of(store: &Store, needs: &Needs, tuning: Tuning) -> Option<Self> {
-        let files: Vec<PathBuf> = (0..store.config().n_layer())
-            .filter_map(|layer| match store.expert_blob(layer) {
-                Blob::File(path) => Some(path),
-                Blob::Memory { .. } => None,
-            })
-            .collect();
-        (!files.is_empty()).then_some(Self { files, record_bytes: needs.record_bytes as usize, tuning })
+    pub(crate) fn of(store: &Store, parts: &Parts, tuning: Tuning) -> Option<Self> {
+        let files = expert_files(store);
+        (!files.is_empty()).then_some(Self { files, record_bytes: parts.record_bytes as usize, tuning })
     }
 
     /// Takes the files out of the system's page cache; false where that cannot be asked for.
@@ -168,7 +164,7 @@ impl Machine {
     }
 }
 
-impl Needs {
+impl Parts {
     pub(crate) fn of(store: &Store, n_expert_used: usize) -> Self {
         let config = store.config();
         let census = Census::of(store, n_expert_used);
@@ -176,7 +172,7 @@ impl Needs {
         let head = if config.tie_word_embeddings { Role::Embed } else { Role::LmHead };
         let last = config.n_layer().checked_sub(1);
         let expert_flops = 2.0 * census.expert_params as f64 / n_record * n_expert_used as f64;
-        let mut needs = Self {
+        let mut parts = Self {
             record_bytes: census.expert_bytes as f64 / n_record,
             dense_bytes: 0.0,
             head_bytes: 0.0,
@@ -188,18 +184,18 @@ impl Needs {
             let flops = 2.0 * (tensor.rows * tensor.cols) as f64;
             match tensor.role {
                 role if role == head => {
-                    (needs.head_bytes, needs.head_flops) = (bytes, needs.head_flops + flops)
+                    (parts.head_bytes, parts.head_flops) = (bytes, parts.head_flops + flops)
                 }
                 // A lookup of some rows.
                 Role::Embed => {}
                 role => {
                     let is_wanted_only = tensor.layer == last && is_beside_experts(role);
-                    needs.dense_bytes += bytes;
-                    *(if is_wanted_only { &mut needs.head_flops } else { &mut needs.token_flops }) += flops;
+                    parts.dense_bytes += bytes;
+                    *(if is_wanted_only { &mut parts.head_flops } else { &mut parts.token_flops }) += flops;
                 }
             }
         }
-        needs
+        parts
     }
 
     /// Average over layers.
@@ -277,7 +273,7 @@ mod tests {
     /// Dense weights would count once a token in prefill too, or reads for nothing would excuse a slow run.
     #[test]
     fn a_batch_reads_dense_weights_once() {
-        let needs = Needs {
+        let parts = Parts {
             record_bytes: 10.0,
             dense_bytes: 1000.0,
             head_bytes: 100.0,
@@ -289,10 +285,10 @@ mod tests {
         let counts = Counts { n_token: 64, stream, ..Default::default() };
         let timing = model::Timing { n_batch: 2, ..Default::default() };
         let cost = Cost { counts, timing, storage_bytes: Some(17), ..Default::default() };
-        let demand = needs.demand(&cost, 1, false);
+        let demand = parts.demand(&cost, 1, false);
         let expected =
             Demand { n_token: 64.0, read_bytes: 30.0, touched_bytes: 2150.0, flops: 64.0 * 7.0 + 3.0 };
         assert_eq!(demand, expected);
-        assert_eq!(needs.demand(&cost, 1, true), Demand { read_bytes: 17.0, ..expected });
+        assert_eq!(parts.demand(&cost, 1, true), Demand { read_bytes: 17.0, ..expected });
     }
 }

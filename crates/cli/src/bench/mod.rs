@@ -1,6 +1,6 @@
 //! `bench`: how fast prefill and decode are, and how fast this machine lets them be.
 //!
-//! Prompt and decoded tokens are random ids, so that a run can be repeated exactly and needs no tokenizer. Consecutive
+//! Prompt and decoded tokens are random ids, so that a run can be repeated exactly and parts no tokenizer. Consecutive
 //! words of a text share more experts than random ids do: hit rates of real use are higher.
 
 mod compare;
@@ -30,7 +30,7 @@ use crate::report::Setting;
 use crate::size::Size;
 use crate::{report, target, timing};
 use hits::Shape;
-use limits::{Bound, Drive, Machine, Needs, Ssd};
+use limits::{Bound, Machine, Parts, Probe, Ssd};
 use series::{Series, SeriesReport};
 
 /// `--json` of `bench`.
@@ -75,7 +75,7 @@ struct Runs {
     decode: Series,
     setting: Setting,
     plan: Plan,
-    needs: Needs,
+    parts: Parts,
     /// Of a layer.
     n_expert: usize,
     /// What limits reading.
@@ -156,12 +156,12 @@ fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlag
     let simulated = flags.drive.as_ref().map(|drive| drive.spec);
     let experiment = Experiment { assume_resident: flags.assume_resident, drive: simulated };
     let mut loaded = load_for(store, &flags.engine, work, experiment)?;
-    let needs = Needs::of(store, loaded.plan.n_expert_used);
+    let parts = Parts::of(store, loaded.plan.n_expert_used);
     let is_real = simulated.is_none() && !flags.assume_resident;
-    let drive = Drive::of(store, &needs, loaded.plan.stream.tuning).filter(|_| is_real);
-    let measure_drive = || drive.as_ref().map(|drive| drive.measure(flags.measure)).transpose();
+    let probe = Probe::of(store, &parts, loaded.plan.stream.tuning).filter(|_| is_real);
+    let measure_drive = || probe.as_ref().map(|probe| probe.measure(flags.measure)).transpose();
     let before = measure_drive()?;
-    let pages_dropped = drive.as_ref().map(Drive::forget_pages).transpose()?;
+    let pages_dropped = probe.as_ref().map(Probe::forget_pages).transpose()?;
     say_what_is_special(flags, pages_dropped, loaded.plan.stream.mode);
     match trace {
         Some(trace) => loaded.engine.replay_routing(trace)?,
@@ -180,7 +180,7 @@ fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlag
         None => measured.map_or(Ssd::None, |(before, after)| Ssd::Measured { before, after }),
     };
     let n_expert = store.config().n_expert;
-    Ok(Runs { prefill, decode, setting, plan, needs, n_expert, ssd, pages_dropped, routing })
+    Ok(Runs { prefill, decode, setting, plan, parts, n_expert, ssd, pages_dropped, routing })
 }
 
 fn is_recorded(flags: &BenchFlags) -> bool {
@@ -240,7 +240,7 @@ impl Outcome {
         let machine = Machine::measure(runs.plan.n_thread, runs.ssd, flags.measure);
         let is_paged = runs.plan.stream.mode == CacheMode::Page;
         let bound =
-            |series: &Series, n_head| machine.bound(&runs.needs.demand(&series.sum(), n_head, is_paged));
+            |series: &Series, n_head| machine.bound(&runs.parts.demand(&series.sum(), n_head, is_paged));
         // Prefill wants the logits of its last token, decode those of each.
         let (n_prefill, n_decode) = (runs.prefill.typical().len(), runs.decode.sum().counts.n_token);
         Self {
@@ -281,7 +281,7 @@ impl Outcome {
 
     /// Draws a chart into `path`.
     fn plot(&self, path: &Path, routing: &RoutingTrace, flags: &BenchFlags) -> Result<(), CliError> {
-        let Runs { prefill, decode, plan, needs, setting, n_expert, .. } = &self.runs;
+        let Runs { prefill, decode, plan, parts, setting, n_expert, .. } = &self.runs;
         let shape =
             Shape { n_repeat: flags.repeat, n_prompt: flags.prompt_tokens, n_decode: n_decode(flags) };
         let run = (plan.stream.n_slot, decode.median(Counts::kept_rate));
@@ -289,7 +289,7 @@ impl Outcome {
             title: setting.title(),
             prefill: &prefill.sum().timing,
             decode: &decode.sum().timing,
-            hits: &hits::curve(routing, shape, *n_expert, needs.record_bytes(), run),
+            hits: &hits::curve(routing, shape, *n_expert, parts.record_bytes(), run),
         });
         let write = |mut file: OutFile| file.write_all(svg.as_bytes()).and_then(|()| file.finish());
         OutFile::create(path).and_then(write).map_err(|source| CliError::Io {
@@ -331,9 +331,13 @@ fn describe(name: &str, series: &Series, bound: Option<Bound>) {
     note(line);
     let split = series.split();
     let read = Size(series.bytes_per_token().unwrap_or_default() as u64);
+    let layers: Vec<f64> = series.layer_rates().into_iter().flatten().map(|rate| 100.0 * rate).collect();
+    let layer = |pick: fn(f64, f64) -> f64| layers.iter().copied().reduce(pick).unwrap_or_default();
     note(format_args!(
-        "         hits {:.2} %; {read} read a token; {:.2} ms a token: {:.2} computing, {:.2} waiting for reads, {:.2} other",
+        "         hits {:.2} % (layers {:.1} to {:.1}); {read} read a token; {:.2} ms a token: {:.2} computing, {:.2} waiting for reads, {:.2} other",
         100.0 * series.median(Counts::hit_rate).unwrap_or_default(),
+        layer(f64::min),
+        layer(f64::max),
         split.compute + split.read_wait + split.other,
         split.compute,
         split.read_wait,

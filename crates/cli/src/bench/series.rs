@@ -123,6 +123,12 @@ impl Series {
         }
     }
 
+    /// Hit rate of each layer over the typical repetitions.
+    pub(crate) fn layer_rates(&self) -> Vec<Option<f64>> {
+        let rate = |l: &LayerStats| ratio(l.n_hit as f64, (l.n_hit + l.n_miss) as f64);
+        self.sum().layers.iter().map(rate).collect()
+    }
+
     /// Averages of the typical repetitions.
     pub(crate) fn read_ahead(&self) -> ReadAhead {
         let stream = self.sum().counts.stream;
@@ -137,8 +143,7 @@ impl Series {
             phase: cost.counts.report(),
             wait_seconds: cost.counts.stream.wait.as_secs_f64(),
         };
-        let (spread, sum) = (self.spread(), self.sum());
-        let layer_rate = |l: &LayerStats| ratio(l.n_hit as f64, (l.n_hit + l.n_miss) as f64);
+        let spread = self.spread();
         let storage = self.typical().iter().map(|cost| cost.storage_bytes.map(|bytes| bytes as f64));
         SeriesReport {
             median: PhaseReport {
@@ -155,7 +160,7 @@ impl Series {
             tok_s_max: spread.map(|(_, max)| max),
             storage_bytes: storage.collect::<Option<Vec<f64>>>().and_then(median),
             ms_per_token: self.split(),
-            hit_rate_by_layer: sum.layers.iter().map(layer_rate).collect(),
+            hit_rate_by_layer: self.layer_rates(),
             read_ahead: self.read_ahead(),
             bound_tok_s: bound.map(|bound| bound.tok_s),
             bound_by: bound.map(|bound| bound.by),

@@ -16,8 +16,9 @@ pub(crate) struct SlotBuffer {
 
 // `MmapRaw` is `Send + Sync`, so a `SlotBuffer` is too.
 
-/// `n_slot` slots of `slot_bytes` each, or a little more so that all are aligned. Large pages are asked for where there are any: a
-/// record spans more small pages than a core's translation cache holds.
+/// `n_slot` slots of `slot_bytes` each, or a little more so that all are aligned. Large pages are asked for where there
+/// are any: a direct read pins every page of its slot, and a record spans more small pages than a core's translation
+/// cache holds.
 ///
 /// # Errors
 /// The system refuses the mapping.
