@@ -143,7 +143,7 @@ impl Adaptive {
         for heat in &mut self.heats {
             ages.clone().for_each(|age| heat.add(record, age));
         }
-        if mix(record as u64) % self.sample == 0 {
+        if mix(record as u64).is_multiple_of(self.sample) {
             for ((ghost, heat), misses) in self.ghosts.iter_mut().zip(&self.heats).zip(&mut self.misses) {
                 let is_hit = ghost.take(heat, layer, record);
                 ghost.list(heat, layer, record);

@@ -83,7 +83,7 @@ const N_FAULT: u64 = 10_000;
 
 #[test]
 fn ten_thousand_faults_and_no_wrong_token() {
-    // Would break: any way from a read that went wrong to a token that is wrong, an endless wait, a fault nobody hears of.
+    // Would break: any way from a read that went wrong to a wrong token, an endless wait, a fault nobody hears of.
     let packed = pack("qwen3_5_moe_quantable", Bits::N(4));
     let ids = golden::<Golden>("qwen3_5_moe_quantable", "golden.json").ids;
     let expected = logits_in_calls(&mut Setup::plain().engine(&packed.store), &ids, &[70, 1]);
