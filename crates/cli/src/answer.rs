@@ -7,7 +7,7 @@ use generate::{Channel, Event, Finish, GenerateOptions, Prompt, generate};
 use kernels::Backend;
 
 use crate::interrupt::Answering;
-use crate::meter::{Cost, Metered};
+use crate::meter::{Cost, Counts, Metered};
 use crate::output::{AnswerPrinter, note};
 use crate::size::Size;
 use crate::text::TextModel;
@@ -54,12 +54,13 @@ pub(crate) fn answer<B: Backend>(
     // What was generated before an error is shown on a line of its own.
     shown.and_then(|()| printer.finish())?;
     let outcome = outcome?;
+    let (prefill, decode) = model.take();
     Ok(Answer {
         finish: outcome.finish,
         text,
         thinking,
-        prefill: std::mem::take(&mut model.prefill),
-        decode: std::mem::take(&mut model.decode),
+        prefill,
+        decode,
         n_prompt: outcome.n_prompt,
         n_reused: outcome.n_reused,
         n_generated: outcome.generated.len(),
@@ -85,9 +86,12 @@ impl Answer {
         if is_verbose || io::stderr().is_terminal() {
             note(self.status_line());
         }
+        if is_verbose && 0 < self.decode.counts.n_token {
+            note(format_args!("[answer: {}]", self.decode.counts.describe()));
+        }
         if is_timing {
             for (title, cost) in [("prefill", &self.prefill), ("decode", &self.decode)] {
-                if 0 < cost.n_token {
+                if 0 < cost.counts.n_token {
                     note(timing::table(title, &cost.timing));
                 }
             }
@@ -95,18 +99,19 @@ impl Answer {
     }
 
     fn status_line(&self) -> String {
-        let speed = |cost: &Cost| cost.tok_s().map_or(String::new(), |speed| format!(" at {speed:.1} tok/s"));
+        let (prefill, decode) = (&self.prefill.counts, &self.decode.counts);
+        let speed =
+            |counts: &Counts| counts.tok_s().map_or(String::new(), |speed| format!(" at {speed:.1} tok/s"));
         let reused = if self.n_reused > 0 { format!(" ({} reused)", self.n_reused) } else { String::new() };
-        let requests = self.prefill.n_hit + self.prefill.n_miss + self.decode.n_hit + self.decode.n_miss;
-        let hits = self.prefill.n_hit + self.decode.n_hit;
+        let both = prefill.plus(decode);
         format!(
             "[prompt {} tokens{reused}{}; answer {} tokens{}; {:.1} % of experts in memory, {} read]",
             self.n_prompt,
-            speed(&self.prefill),
+            speed(prefill),
             self.n_generated,
-            speed(&self.decode),
-            100.0 * hits as f64 / requests.max(1) as f64,
-            Size(self.prefill.read_bytes + self.decode.read_bytes),
+            speed(decode),
+            100.0 * both.hit_rate().unwrap_or_default(),
+            Size(both.stream.read_bytes),
         )
     }
 }

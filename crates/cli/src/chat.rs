@@ -144,7 +144,8 @@ impl Conversation {
         let answering = Answering::begin();
         let engine = &mut self.loaded.engine;
         let n_reused = timeline.session.pos();
-        let mut metered = Metered::new(engine, &mut timeline.session, prompt.ids.len());
+        let metered = Metered::new(engine, &mut timeline.session, prompt.ids.len());
+        let mut metered = metered.shown(self.is_verbose);
         if n_reused < n_settled {
             let fed = metered.feed(&prompt.ids[n_reused..n_settled], &mut |_| answering.flow());
             if !matches!(fed, Err(ModelError::Interrupted)) {

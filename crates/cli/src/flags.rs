@@ -4,9 +4,11 @@
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use convert::{Bits, PackOptions, RoleSelector, Routing, SYNTH_PRESETS};
+use stream::SimSpec;
 
 use crate::size::Size;
 
@@ -55,6 +57,9 @@ pub(crate) struct RunFlags {
     /// Result as JSON on standard output, everything else on standard error.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write down which experts each token uses, for `bench --trace`.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) record_routing: Option<PathBuf>,
     #[command(flatten)]
     pub(crate) answer: AnswerFlags,
     #[command(flatten)]
@@ -222,9 +227,15 @@ pub(crate) struct BenchFlags {
     /// Tokens to decode.
     #[arg(long, value_name = "N", default_value_t = 32, value_parser = at_least_one())]
     pub(crate) tokens: usize,
-    /// Tokens to decode before measuring starts.
+    /// Tokens to decode before measuring starts, in each repetition.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) warmup: usize,
+    /// Repetitions of prefill and decode: the first one begins with an empty cache and is reported apart.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
+    pub(crate) repeat: usize,
+    /// How long the drive is measured, before and after the runs; memory and arithmetic get a quarter of it.
+    #[arg(long, value_name = "SECONDS", default_value = "2", value_parser = seconds)]
+    pub(crate) measure: Duration,
     /// Seed of the random prompt.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) seed: u64,
@@ -234,8 +245,40 @@ pub(crate) struct BenchFlags {
     /// Print where the time went, by layer.
     #[arg(long)]
     pub(crate) timing: bool,
+    /// Print how this result differs from an earlier one, made with --json.
+    #[arg(long, value_name = "RESULT.json")]
+    pub(crate) compare: Option<PathBuf>,
+    /// Draw the time by layer and phase, and the hit rate against the cache size.
+    #[arg(long, value_name = "FILE.svg", value_parser = svg_path)]
+    pub(crate) plot: Option<PathBuf>,
+    /// Write down which experts each token uses.
+    #[arg(long, value_name = "FILE", conflicts_with = "trace")]
+    pub(crate) record_routing: Option<PathBuf>,
+    /// Use experts that --record-routing wrote down, instead of the router's: speeds are those of that text.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) trace: Option<PathBuf>,
+    /// Read experts from a simulated drive, such as `7GB/s,latency=80us`.
+    #[arg(long, value_name = "SPEC", value_parser = NamedDrive::parse)]
+    pub(crate) drive: Option<NamedDrive>,
+    /// Pretend that all experts are in memory: the most that this machine can compute. The output means nothing.
+    #[arg(long, conflicts_with = "drive")]
+    pub(crate) assume_resident: bool,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+}
+
+/// A simulated drive, and how the user described it.
+#[derive(Clone, Debug)]
+pub(crate) struct NamedDrive {
+    pub(crate) name: String,
+    pub(crate) spec: SimSpec,
+}
+
+impl NamedDrive {
+    fn parse(text: &str) -> Result<Self, String> {
+        let spec = text.parse().map_err(|error| format!("{error}"))?;
+        Ok(Self { name: text.to_owned(), spec })
+    }
 }
 
 #[derive(Debug, Args)]
@@ -341,6 +384,19 @@ fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {
     clap::value_parser!(u64).range(1..=u64::from(u32::MAX)).map(|n| n as usize)
 }
 
+/// A time that is long enough to measure something.
+fn seconds(text: &str) -> Result<Duration, String> {
+    let seconds = text.parse::<f64>().ok().filter(|seconds| (0.05..=600.0).contains(seconds));
+    seconds.map(Duration::from_secs_f64).ok_or_else(|| "not a number of seconds from 0.05 to 600".into())
+}
+
+/// A name for a chart. Text in a PNG would need font files, which not every system has.
+fn svg_path(text: &str) -> Result<PathBuf, String> {
+    let path = PathBuf::from(text);
+    let is_svg = path.extension().is_some_and(|ending| ending.eq_ignore_ascii_case("svg"));
+    is_svg.then_some(path).ok_or_else(|| "charts are SVG files: give a name that ends in .svg".into())
+}
+
 #[cfg(test)]
 mod tests {
     use clap::CommandFactory;
@@ -364,6 +420,13 @@ mod tests {
             "run --device gpu",
             "run --think maybe",
             "bench m --tokens 0",
+            "bench m --repeat 0",
+            "bench m --measure 0",
+            "bench m --measure nan",
+            "bench m --plot chart.png",
+            "bench m --trace a --record-routing b",
+            "bench m --drive fast",
+            "bench m --drive 7GB/s --assume-resident",
             "eval m",
             "eval m --ids a",
             "eval m --dump-logits a",

@@ -2,12 +2,12 @@
 
 use kernels::Cpu;
 use model::Engine;
-use store::Store;
-use stream::{CacheMode, Governor, MemoryReading};
+use store::{Blob, Store};
+use stream::{Backing, CacheMode, Governor, MemoryReading, Reader, SimDrive, SimSpec};
 
 use crate::cachedir::CacheDir;
 use crate::drive::{DRIVE_FLOOR_BYTES_S, Drive, expert_files};
-use crate::flags::EngineFlags;
+use crate::flags::{Cache, EngineFlags};
 use crate::heatfile::HeatFile;
 use crate::interrupt;
 use crate::marker::Marker;
@@ -28,16 +28,43 @@ pub(crate) struct Loaded {
     _marker: Option<Marker>,
 }
 
+/// What is made different from a machine's real state, to measure something.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Experiment {
+    /// Nothing is read once all slots are full.
+    pub(crate) assume_resident: bool,
+    /// Experts are read from a drive like this.
+    pub(crate) drive: Option<SimSpec>,
+}
+
 /// Plans the memory and loads the dense weights. What else the process needs (the tokenizer) is loaded before, so that
 /// the plan can count it.
 pub(crate) fn load(store: &Store, flags: &EngineFlags, work: Work) -> anyhow::Result<Loaded> {
+    load_for(store, flags, work, Experiment::default())
+}
+
+/// The same, for an experiment.
+pub(crate) fn load_for(
+    store: &Store,
+    flags: &EngineFlags,
+    work: Work,
+    experiment: Experiment,
+) -> anyhow::Result<Loaded> {
     let cache = CacheDir::open(flags.verbose);
     // Before the plan, which counts the memory that is free.
     let drive = match flags.readers {
         Some(_) => Drive::known(store, &cache),
         None => Drive::find(store, &cache),
     };
-    let plan = Plan::new(&Wishes::from(flags), store.manifest(), work, &drive)?;
+    let mut wishes = Wishes::from(flags);
+    if experiment.assume_resident || experiment.drive.is_some() {
+        // What the real drive makes faster says nothing here.
+        wishes.cache = Cache::Slots;
+    }
+    let mut plan = Plan::new(&wishes, store.manifest(), work, &drive)?;
+    if experiment.assume_resident {
+        plan.stream.mode = CacheMode::Assumed;
+    }
     if plan.is_approximate {
         let own = store.config().n_expert_used;
         note(format_args!(
@@ -53,8 +80,15 @@ pub(crate) fn load(store: &Store, flags: &EngineFlags, work: Work) -> anyhow::Re
     let marker = Marker::start(&cache, &store.location(), plan.budget);
     let mut progress = Progress::new("load", store.dense_bytes(), 0);
     let backend = Cpu::new(plan.n_thread);
-    let engine =
-        Engine::load(store, backend, plan.engine_options(), &mut |read_bytes| progress.at(read_bytes))?;
+    let (options, loaded) = (plan.engine_options(), &mut |read_bytes| progress.at(read_bytes));
+    let engine = match experiment.drive.map(SimDrive::new) {
+        None => Engine::load(store, backend, options, loaded)?,
+        Some(drive) => {
+            // Out of the page cache, so that the drive at hand does not limit the simulated one.
+            let open = |blob: &Blob| Ok(drive.wrap(Reader::open(blob, Backing::Buffered)?));
+            Engine::load_with(store, backend, options, &open, loaded)?
+        }
+    };
     progress.finish();
     let governor = govern(&engine, &plan, flags.verbose);
     Ok(Loaded { engine, plan, heat: None, _governor: governor, _marker: marker })

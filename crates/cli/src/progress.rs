@@ -79,3 +79,28 @@ impl Progress {
         format!("{}: {done} of {total}, {:.0} MB/s, {left:.0} s left", self.what, speed / 1e6)
     }
 }
+
+/// Tokens of a prompt: a bar on a terminal, nothing elsewhere. Gone when dropped.
+pub(crate) struct TokenBar(ProgressBar);
+
+impl TokenBar {
+    /// Shows that `n_token` are to be done.
+    pub(crate) fn new(n_token: usize) -> Self {
+        let template = "prompt {wide_bar} {pos} of {len} tokens, {percent} %, {eta} left";
+        let style = ProgressStyle::with_template(template).expect("the template is valid");
+        Self(ProgressBar::new(n_token as u64).with_style(style))
+    }
+
+    /// `n_left` are not done yet.
+    pub(crate) fn at_left(&self, n_left: usize) {
+        if BAR_DELAY <= self.0.elapsed() {
+            self.0.set_position(self.0.length().unwrap_or_default().saturating_sub(n_left as u64));
+        }
+    }
+}
+
+impl Drop for TokenBar {
+    fn drop(&mut self) {
+        self.0.finish_and_clear();
+    }
+}

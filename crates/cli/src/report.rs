@@ -5,6 +5,7 @@ use store::Store;
 
 use crate::load::Loaded;
 use crate::meter::{Cost, PhaseReport};
+use crate::size::Size;
 
 /// What ran, and where.
 #[derive(Debug, Serialize)]
@@ -40,11 +41,16 @@ impl Setting {
             n_expert_used: loaded.plan.n_expert_used,
         }
     }
+    /// On one line.
+    pub(crate) fn title(&self) -> String {
+        let (budget, cache) = (Size(self.memory_budget_bytes), self.cache);
+        format!("{} on {}; {budget} of memory, cache {cache}", self.model, self.device)
+    }
 }
 
 impl Phases {
     pub(crate) fn of(prefill: &Cost, decode: &Cost) -> Self {
-        Self { prefill: prefill.report(), decode: decode.report() }
+        Self { prefill: prefill.counts.report(), decode: decode.counts.report() }
     }
 }
 

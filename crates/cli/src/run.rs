@@ -32,8 +32,8 @@ struct RunReport<'a> {
 pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
     let (model, prompt) = target::model_and_prompt(flags.first, flags.second)?;
     if prompt.is_none() && io::stdin().is_terminal() {
-        if flags.raw || flags.json {
-            return Err(CliError::Usage("--raw and --json need a prompt".into()).into());
+        if flags.raw || flags.json || flags.record_routing.is_some() {
+            return Err(CliError::Usage("--raw, --json and --record-routing need a prompt".into()).into());
         }
         chat::chat(ChatFlags { model, answer: flags.answer, engine: flags.engine })?;
         return Ok(true);
@@ -65,11 +65,18 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
         &flags.engine,
         Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0 },
     )?;
+    if flags.record_routing.is_some() {
+        loaded.engine.record_routing();
+    }
     let mut session = loaded.engine.session(loaded.plan.n_ctx);
-    let mut metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len());
+    let metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len());
+    let mut metered = metered.shown(flags.engine.verbose);
     let answer = answer(&mut metered, &text_model, &prompt, &options, &Answering::begin(), flags.json)?;
     loaded.finish();
     answer.status(flags.engine.verbose, flags.answer.timing);
+    if let Some((path, trace)) = flags.record_routing.zip(loaded.engine.take_routing()) {
+        trace.write(&path)?;
+    }
     if flags.json {
         print(Setting::of(&store, &loaded), options.sampling.seed, &answer)?;
     }

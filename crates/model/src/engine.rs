@@ -1,10 +1,11 @@
 //! A loaded model: dense weights, expert stream and activations, ready to run batches.
 
+use std::io;
 use std::ops::ControlFlow;
 
 use kernels::{Backend, DELTA_CHUNK, Rope};
 use quant::Format;
-use store::{ModelConfig, Store};
+use store::{Blob, ModelConfig, Store};
 use stream::{
     ExpertStream, Heat, LayerStats, ReadAt, RecordFile, RoutingTrace, SlotLimit, StreamError, StreamOptions,
     StreamStats,
@@ -72,6 +73,9 @@ pub struct Engine<B: Backend> {
 /// Sees the residual stream after each layer of each batch.
 type Trace<B> = Box<dyn FnMut(&B, usize, &<B as Backend>::Tensor) + Send>;
 
+/// Opens what holds the experts of a layer.
+type Open<'a> = dyn Fn(&Blob) -> io::Result<Box<dyn ReadAt>> + 'a;
+
 impl<B: Backend> Engine<B> {
     /// Reads the dense weights and opens the experts. `progress` gets the bytes of dense weights read so far.
     ///
@@ -83,10 +87,11 @@ impl<B: Backend> Engine<B> {
         options: EngineOptions,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, ModelError> {
-        Self::load_with(store, backend, options, &|source| source, progress)
+        let open = |blob: &Blob| stream::Reader::open(blob, ExpertStream::backing(options.stream.mode));
+        Self::load_with(store, backend, options, &open, progress)
     }
 
-    /// As [`Self::load`], with everything that experts are read from wrapped: for simulated drives.
+    /// As [`Self::load`], with what holds the experts opened by `open`: for simulated drives.
     ///
     /// # Errors
     /// As [`Self::load`].
@@ -94,14 +99,10 @@ impl<B: Backend> Engine<B> {
         store: &Store,
         backend: B,
         options: EngineOptions,
-        wrap: &dyn Fn(Box<dyn ReadAt>) -> Box<dyn ReadAt>,
+        open: &Open<'_>,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Self, ModelError> {
-        let mut files = record_files(store, options.stream)?;
-        for file in &mut files {
-            let source = std::mem::replace(&mut file.source, Box::new(Nothing));
-            file.source = wrap(source);
-        }
+        let files = record_files(store, open)?;
         Self::load_from(store, backend, options, files, progress)
     }
 
@@ -149,8 +150,8 @@ impl<B: Backend> Engine<B> {
     /// Feeds tokens. Afterwards the session's logits are those after the last token.
     ///
     /// Batches end at absolute multiples of [`DELTA_CHUNK`] positions whatever `n_batch` is, so the result depends
-    /// neither on it nor on memory. `progress` is told the tokens done after each batch; when it breaks with
-    /// tokens left, the session stands at the last finished batch.
+    /// neither on it nor on memory. `progress` is told the tokens done, after each layer of a batch the same share of
+    /// its tokens; when it breaks with tokens left, the session stands at the end of that batch.
     ///
     /// # Errors
     /// Too many tokens, an id out of range (nothing was fed), [`ModelError::Interrupted`], or an expert that
@@ -163,15 +164,18 @@ impl<B: Backend> Engine<B> {
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> Result<(), ModelError> {
         self.check(session, ids)?;
-        let mut done = 0;
+        let (mut done, mut is_stopped) = (0, false);
         while done < ids.len() {
             let n_token = self.batch_len(session.pos(), ids.len() - done);
-            let batch = &ids[done..done + n_token];
+            let (batch, before) = (&ids[done..done + n_token], done);
             done += n_token;
-            self.batch(session, batch, done == ids.len(), &mut logits).inspect_err(|error| {
+            let is_last = done == ids.len();
+            let told = &mut |n_done| is_stopped |= progress(before + n_done).is_break();
+            self.batch(session, batch, is_last, &mut logits, told).inspect_err(|error| {
                 session.poison = Some(error.to_string());
             })?;
-            if progress(done).is_break() && done < ids.len() {
+            told(n_token);
+            if is_stopped && !is_last {
                 return Err(ModelError::Interrupted);
             }
         }
@@ -296,7 +300,9 @@ impl<B: Backend> Engine<B> {
         ids: &[u32],
         is_last: bool,
         logits: &mut Logits<'_>,
+        progress: &mut dyn FnMut(usize),
     ) -> Result<(), ModelError> {
+        let n_layer = self.config.n_layer();
         let (pos, n_token, n_vocab) = (session.pos(), ids.len(), self.config.n_vocab);
         self.routing.start(n_token)?;
         let n_wanted = match logits {
@@ -327,6 +333,9 @@ impl<B: Backend> Engine<B> {
             if let Some(trace) = &mut trace {
                 trace(backend, layer, x);
             }
+            if layer + 1 < n_layer {
+                progress(n_token * (layer + 1) / n_layer);
+            }
         });
         self.trace = trace;
         ran?;
@@ -353,25 +362,12 @@ impl<B: Backend> Engine<B> {
     }
 }
 
-/// Stands where a source was taken out.
-struct Nothing;
-
-impl ReadAt for Nothing {
-    fn read_at(&self, _offset: u64, _buf: &mut [u8]) -> std::io::Result<usize> {
-        Ok(0)
-    }
-
-    fn name(&self) -> String {
-        "nothing".into()
-    }
-}
-
 /// Opens the files that hold the experts.
-pub(crate) fn record_files(store: &Store, options: StreamOptions) -> Result<Vec<RecordFile>, ModelError> {
+pub(crate) fn record_files(store: &Store, open: &Open<'_>) -> Result<Vec<RecordFile>, ModelError> {
     let config = store.config();
     let layer = |(i, experts): (usize, &store::ExpertLayer)| {
         let blob = store.expert_blob(i);
-        let source = stream::Reader::open(&blob, ExpertStream::backing(options.mode))
+        let source = open(&blob)
             .map_err(|source| StreamError::Open { file: blob.path().display().to_string(), source })?;
         Ok(RecordFile {
             source,

@@ -27,7 +27,8 @@ pub enum Method {
 pub struct Tuning {
     /// How reads are issued.
     pub method: Method,
-    /// Longest single request: records are read in parts of at most this size, a multiple of 4096.
+    /// Longest single request: records are read in parts of at most this size, rounded down to a multiple of
+    /// the records' alignment.
     pub request_bytes: usize,
     /// Requests under way at a time (the threads of a pool), at least 1.
     pub depth: usize,

@@ -33,6 +33,20 @@ fn run_reports_json() {
     assert!(!said.is_empty(), "{report}");
 }
 
+/// A slow answer could not be explained, or its text not be measured again.
+#[test]
+fn run_says_what_limits_it_and_records() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("text.routing");
+    let path = path.to_str().unwrap();
+    let args = [&["run", "Who are you?", "-v", "--record-routing", path][..], &GREEDY].concat();
+    let done = flash_moe(&args).ok();
+    let line = done.stderr.lines().find(|line| line.starts_with("[answer: ")).unwrap_or_default();
+    assert!(line.contains(" tok/s") && line.contains("limited by"), "{done:?}");
+    let tokens = ["--prompt-tokens", "4", "--tokens", "2", "--repeat", "1", "--measure", "0.05"];
+    flash_moe(&[&["bench", "--trace", path][..], &tokens].concat()).ok();
+}
+
 /// A seed would not repeat an answer, or not change it.
 #[test]
 fn a_seed_repeats_an_answer() {

@@ -21,8 +21,10 @@ fn keys(value: &Value) -> Vec<&str> {
 fn bench_reports_what_is_agreed() {
     let store = store().to_str().unwrap();
     let args = ["bench", store, "--json", "--memory", "100MB", "--tokens", "5", "--prompt-tokens", "70"];
-    let report = json(&[&args[..], &["--experts", "1", "--cache", "page", "--threads", "1"]].concat());
+    let more = ["--experts", "1", "--cache", "page", "--threads", "1", "--measure", "0.05"];
+    let report = json(&[&args[..], &more].concat());
     let top = [
+        "bench_version",
         "model",
         "architecture",
         "device",
@@ -31,14 +33,48 @@ fn bench_reports_what_is_agreed() {
         "peak_rss_bytes",
         "cache",
         "n_expert_used",
+        "n_slot",
+        "simulated_drive",
+        "trace",
+        "pages_dropped",
         "phases",
         "limits",
     ];
     assert_eq!(keys(&report), top);
     assert_eq!(keys(&report["phases"]), ["prefill", "decode"]);
-    let phase = ["tokens", "seconds", "tok_s", "hit_rate", "bytes_read", "read_gb_s"];
-    assert_eq!(keys(&report["phases"]["decode"]), phase);
-    assert_eq!(keys(&report["limits"]), ["ssd_gb_s", "ram_gb_s", "bound_tok_s", "fraction_of_bound"]);
+    for name in ["prefill", "decode"] {
+        let phase = &report["phases"][name];
+        let agreed = ["tokens", "seconds", "tok_s", "hit_rate", "bytes_read", "read_gb_s"];
+        let more = [
+            "cache_state",
+            "bytes_per_token",
+            "tok_s_min",
+            "tok_s_max",
+            "storage_bytes",
+            "ms_per_token",
+            "hit_rate_by_layer",
+            "read_ahead",
+            "bound_tok_s",
+            "bound_by",
+            "fraction_of_bound",
+            "samples",
+        ];
+        assert_eq!(keys(phase), [&agreed[..], &more].concat());
+        assert_eq!(keys(&phase["ms_per_token"]), ["compute", "read_wait", "other"]);
+        assert_eq!(keys(&phase["read_ahead"]), ["records", "used"]);
+        assert_eq!(phase["hit_rate_by_layer"].as_array().unwrap().len(), 4);
+        let samples = phase["samples"].as_array().unwrap();
+        let states: Vec<&Value> = samples.iter().map(|sample| &sample["cache_state"]).collect();
+        assert_eq!(states, ["cold", "warm", "warm"]);
+        assert_eq!(keys(&samples[0]), [&["cache_state"][..], &agreed, &["wait_seconds"]].concat());
+        let speed = |key: &str| phase[key].as_f64().unwrap();
+        assert!(speed("tok_s_min") <= speed("tok_s") && speed("tok_s") <= speed("tok_s_max"), "{phase}");
+        assert!((speed("tok_s") / speed("bound_tok_s") / speed("fraction_of_bound") - 1.0).abs() < 1e-9);
+    }
+    let limits = ["ssd_gb_s", "ram_gb_s", "bound_tok_s", "fraction_of_bound"];
+    let more = ["ssd_before_gb_s", "ssd_after_gb_s", "gflop_s"];
+    assert_eq!(keys(&report["limits"]), [&limits[..], &more].concat());
+    assert_eq!(report["limits"]["fraction_of_bound"], report["phases"]["decode"]["fraction_of_bound"]);
     let said = [&report["architecture"], &report["cache"], &report["n_expert_used"], &report["threads"]];
     assert_eq!(said, [&Value::from("qwen3_5_moe"), &"page".into(), &1.into(), &1.into()]);
     let tokens = [&report["phases"]["prefill"]["tokens"], &report["phases"]["decode"]["tokens"]];
@@ -48,14 +84,103 @@ fn bench_reports_what_is_agreed() {
     assert!(peak <= 105_000_000 + 64_000_000, "peak memory {peak}");
 }
 
+/// What bench measures of a tiny model, quickly.
+fn quick<'a>(more: &[&'a str]) -> Vec<&'a str> {
+    let store = store().to_str().unwrap();
+    [
+        &["bench", store, "--memory", "100MB", "--tokens", "4", "--prompt-tokens", "9", "--measure", "0.05"],
+        more,
+    ]
+    .concat()
+}
+
 /// The user would not be told that the output is an approximation, or get no table.
 #[test]
 fn bench_says_what_changes_the_output() {
-    let store = store().to_str().unwrap();
-    let done = flash_moe(&["bench", store, "--experts", "1", "--timing", "-v", "--tokens", "2"]).ok();
+    let done = flash_moe(&quick(&["--experts", "1", "--timing", "-v", "--repeat", "1"])).ok();
     assert!(done.stderr.contains("note: 1 experts a token instead of the model's 2"), "{done:?}");
     assert!(done.stderr.contains("memory plan: ") && done.stderr.contains("read wait"), "{done:?}");
+    assert!(done.stderr.contains("cold") && !done.stderr.contains("warm "), "{done:?}");
     assert_eq!(done.stdout, "");
+}
+
+/// A result could not be compared with an earlier one, or a wrong file would be noticed only after the work.
+#[test]
+fn bench_compares_with_an_earlier_result() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("earlier.json");
+    let path = path.to_str().unwrap();
+    let earlier = flash_moe(&quick(&["--json"])).ok().stdout;
+    fs::write(path, earlier).unwrap();
+    let done = flash_moe(&quick(&["--compare", path, "--threads", "1"])).ok();
+    let line = |name: &str| done.stderr.lines().find(|line| line.starts_with(name)).unwrap_or_default();
+    assert!(line("decode hits").trim_end().ends_with("1.000"), "{done:?}");
+    assert!(line("prefill of its bound").contains('%'), "{done:?}");
+    fs::write(path, "{}").unwrap();
+    flash_moe(&quick(&["--compare", path])).fails(1, "not a result of bench --json", "");
+}
+
+/// There would be no chart, or half of one under its name.
+#[test]
+fn bench_draws_a_chart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("chart.svg");
+    flash_moe(&quick(&["--plot", path.to_str().unwrap()])).ok();
+    let svg = fs::read_to_string(&path).unwrap();
+    assert!(svg.starts_with("<svg ") && svg.ends_with("</svg>\n"));
+    for text in [
+        "tiny.store on CPU",
+        "prefill: ",
+        "decode: ",
+        "layer 3, experts: ",
+        ">best possible (Belady)<",
+        " % measured",
+    ] {
+        assert!(svg.contains(text), "{text}");
+    }
+    let nowhere = folder.path().join("none/chart.svg");
+    flash_moe(&quick(&["--plot", nowhere.to_str().unwrap()])).fails(1, "cannot write", "");
+}
+
+/// A recorded text could not be measured again, or another one would be measured without a word.
+#[test]
+fn bench_replays_a_recorded_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let trace = path("text.routing");
+    let recorded = json(&quick(&["--record-routing", &trace, "--json", "--repeat", "2"]));
+    // Other tokens, the same experts.
+    let replayed = json(&quick(&["--trace", &trace, "--json", "--repeat", "2", "--seed", "7"]));
+    let requests = |report: &Value| report["phases"]["decode"]["hit_rate_by_layer"].clone();
+    assert_eq!(requests(&recorded), requests(&replayed));
+    assert_eq!(replayed["trace"], trace.as_str());
+    let n = "the routing of 26 tokens, 39 are needed";
+    flash_moe(&quick(&["--trace", &trace])).fails(2, n, "");
+    flash_moe(&quick(&["--trace", &path("none")])).fails(1, "none", "");
+    flash_moe(&quick(&["--trace", &trace, "--repeat", "1", "--experts", "1"])).fails(1, "trace", "");
+    fs::write(&trace, "text").unwrap();
+    flash_moe(&quick(&["--trace", &trace])).fails(1, "no routing trace", "");
+}
+
+/// Results of an experiment would pass for results of the machine.
+#[test]
+fn bench_names_experiments() {
+    let done = flash_moe(&quick(&["--assume-resident", "--json"])).ok();
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!((&report["cache"], &report["limits"]["ssd_gb_s"]), (&"assumed resident".into(), &Value::Null));
+    assert!(done.stderr.contains("the output means nothing"), "{done:?}");
+    let done = flash_moe(&quick(&["--drive", "2GB/s,latency=10us", "--json"])).ok();
+    let report: Value = serde_json::from_str(&done.stdout).unwrap();
+    assert_eq!(
+        (&report["simulated_drive"], &report["pages_dropped"]),
+        (&"2GB/s,latency=10us".into(), &Value::Null)
+    );
+    let drive = ["ssd_gb_s", "ssd_before_gb_s"].map(|key| &report["limits"][key]);
+    assert_eq!(drive, [&Value::from(2.0), &Value::Null]);
+    assert!(done.stderr.contains("simulated drive: 2GB/s,latency=10us"), "{done:?}");
+    for more in [["--drive", "2GB/s"], ["--assume-resident", "--json"]] {
+        flash_moe(&quick(&[&more[..], &["--cache", "page"]].concat())).fails(2, "--cache page", "");
+    }
 }
 
 /// Scripts that read `inspect --json` would break, or its numbers would be wrong.

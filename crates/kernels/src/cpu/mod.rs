@@ -14,6 +14,7 @@ mod bandwidth;
 mod codes;
 mod delta_net;
 mod ffn;
+mod flops;
 mod generic;
 mod isa;
 mod matmul;
@@ -87,6 +88,12 @@ impl Cpu {
     /// the caches, for about `duration`. Takes 1 GiB of memory meanwhile.
     pub fn measure_ram_bandwidth(&self, duration: Duration) -> f64 {
         bandwidth::measure(self.isa, &self.pool, duration)
+    }
+
+    /// Floating-point operations per second that all threads together compute in registers, two a multiply-add: the
+    /// median over pieces, for about `duration`.
+    pub fn measure_flop_rate(&self, duration: Duration) -> f64 {
+        flops::measure(self.isa, &self.pool, duration)
     }
 
     fn compute(&self) -> (Token, &Pool) {

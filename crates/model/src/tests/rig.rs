@@ -7,8 +7,8 @@ use convert::{Bits, Checkpoint, PackOptions};
 use kernels::{Backend, Cpu};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use store::Store;
-use stream::{CacheMode, RecordFile, StreamOptions, Tuning};
+use store::{Blob, Store};
+use stream::{CacheMode, ExpertStream, Reader, RecordFile, StreamOptions, Tuning};
 
 use crate::engine::record_files;
 use crate::{Engine, EngineOptions, Logits, ModelError, Prefetch, Session};
@@ -108,7 +108,8 @@ impl Setup {
     /// Loads `store` with every expert file wrapped.
     pub(super) fn engine_with(&self, store: &Store, wrap: impl Fn(RecordFile) -> RecordFile) -> Engine<Cpu> {
         let options = self.options();
-        let files = record_files(store, options.stream).unwrap().into_iter().map(wrap).collect();
+        let open = |blob: &Blob| Reader::open(blob, ExpertStream::backing(options.stream.mode));
+        let files = record_files(store, &open).unwrap().into_iter().map(wrap).collect();
         Engine::load_from(store, Cpu::new(self.n_thread), options, files, &mut |_| {}).unwrap()
     }
 }

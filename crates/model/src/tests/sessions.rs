@@ -99,15 +99,18 @@ fn limits_are_errors_that_change_nothing() {
 
 #[test]
 fn an_interrupted_prompt_stands_at_a_batch_border() {
-    // Would break: Ctrl-C during a long prompt losing or doubling tokens.
+    // Would break: Ctrl-C during a long prompt losing or doubling tokens, or nobody seeing how far a long batch is.
     let packed = pack("qwen3_5_moe", Bits::Source);
     let golden: Golden = golden("qwen3_5_moe", "golden.json");
     let mut engine = Setup { n_batch: 64, ..Setup::plain() }.engine(&packed.store);
     let mut session = engine.session(N_CTX);
+    let mut told = Vec::new();
     let stopped = engine.forward(&mut session, &golden.ids, Logits::Last, &mut |done| {
-        if done >= 64 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+        told.push(done);
+        if done == 32 { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     });
     assert!(matches!(stopped, Err(ModelError::Interrupted)));
+    assert_eq!(told, [16, 32, 48, 64]);
     assert_eq!(session.ids(), &golden.ids[..64]);
     let rest = logits_of(&mut engine, &mut session, &golden.ids[64..]).unwrap();
     assert!(max_diff(&rest, &golden.logits[64..]) <= 1e-4);

@@ -88,7 +88,7 @@ pub fn tune(files: &[&Path], record_bytes: usize, limit: Duration) -> io::Result
         }
     }
     let mut buffers = Vec::new();
-    // Drives are noisy, and fast after a pause: all are tried in turns, and who is clearly slower leaves the race.
+    // Drives are noisy, and fast after a pause: all are tried in turns, and the slower half leaves after two of them.
     let mut racing: Vec<usize> = (0..trials.len()).collect();
     for n_turn_left in (1..=N_TURN).rev() {
         let slice = limit.saturating_sub(start.elapsed()) / n_turn_left / racing.len() as u32;
@@ -100,7 +100,9 @@ pub fn tune(files: &[&Path], record_bytes: usize, limit: Duration) -> io::Result
             }
         }
         racing.sort_by(|&a, &b| trials[b].rate().total_cmp(&trials[a].rate()));
-        racing.truncate((racing.len() / 2).max(N_FINALIST));
+        if n_turn_left % 2 == 1 {
+            racing.truncate((racing.len() / 2).max(N_FINALIST));
+        }
     }
     let best = trials[racing[0]].rate();
     // In the order of preference.
@@ -203,8 +205,10 @@ impl Rig {
 
     /// Bytes a second. At least one record is read, however short the time. `buffers` are kept for the next.
     fn measure(&mut self, buffers: &mut Vec<SlotBuffer>, duration: Duration) -> io::Result<f64> {
-        while buffers.len() < self.n_record {
-            buffers.append(&mut slot_buffers(1, self.record_bytes)?);
+        if let Some(n_more @ 1..) = self.n_record.checked_sub(buffers.len()) {
+            buffers.extend(slot_buffers(n_more, self.record_bytes)?);
+            // The system zeroes memory at its first use: not the drive's time.
+            buffers.iter_mut().for_each(|buffer| buffer.fill(0));
         }
         let start = Instant::now();
         let (mut jobs, mut done) = (Vec::new(), Vec::new());

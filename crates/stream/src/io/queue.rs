@@ -130,7 +130,7 @@ pub(super) struct Check {
 unsafe impl Send for Check {}
 
 impl Check {
-    /// Do the bytes match? Takes a tenth of a millisecond a megabyte.
+    /// Do the bytes match? Takes up to 0.2 ms a megabyte.
     pub(super) fn is_right(&self) -> bool {
         // SAFETY: the flight owns the buffer, all its parts are back, and it hands out none until the check is back.
         xxh3_64(unsafe { std::slice::from_raw_parts(self.memory, self.bytes) }) == self.xxh3
@@ -169,6 +169,8 @@ unsafe impl Send for Flight {}
 struct Waiting {
     demand: VecDeque<usize>,
     spare: VecDeque<usize>,
+    /// Parts that readers have.
+    n_demand_part: usize,
     n_spare_part: usize,
 }
 
@@ -180,12 +182,17 @@ impl Waiting {
         }
     }
 
+    /// Spare parts only while the drive has nothing else to do.
     fn next(&self) -> Option<(usize, Urgency)> {
-        let spare = || self.spare.front().filter(|_| self.n_spare_part < N_SPARE_PART_MAX);
+        let has_room = self.n_demand_part == 0 && self.n_spare_part < N_SPARE_PART_MAX;
         match self.demand.front() {
             Some(&idx) => Some((idx, Urgency::Demand)),
-            None => spare().map(|&idx| (idx, Urgency::Spare)),
+            None => self.spare.front().filter(|_| has_room).map(|&idx| (idx, Urgency::Spare)),
         }
+    }
+
+    fn n_part(&mut self, is_spare: bool) -> &mut usize {
+        if is_spare { &mut self.n_spare_part } else { &mut self.n_demand_part }
     }
 }
 
@@ -206,6 +213,8 @@ pub(super) struct Queue {
     is_lenient: bool,
     flights: Vec<Option<Flight>>,
     vacant: Vec<usize>,
+    /// The last flight that filled a slot.
+    flight_of_slot: Vec<usize>,
     threads: Waiting,
     ring: Waiting,
     /// Parts that the ring could not read.
@@ -232,6 +241,7 @@ impl Queue {
             is_lenient,
             flights: Vec::new(),
             vacant: Vec::new(),
+            flight_of_slot: Vec::new(),
             threads: Waiting::default(),
             ring: Waiting::default(),
             repairs: VecDeque::new(),
@@ -255,11 +265,14 @@ impl Queue {
             failure: None,
             cost: Cost::default(),
         };
+        let slot = flight.job.slot;
         let idx = self.vacant.pop().unwrap_or(self.flights.len());
         match self.flights.get_mut(idx) {
             Some(place) => *place = Some(flight),
             None => self.flights.push(Some(flight)),
         }
+        self.flight_of_slot.resize(self.flight_of_slot.len().max(slot + 1), 0);
+        self.flight_of_slot[slot] = idx;
         self.wait(idx);
     }
 
@@ -315,7 +328,7 @@ impl Queue {
             since: Instant::now(),
         };
         let waiting = self.waiting(lane);
-        waiting.n_spare_part += usize::from(is_spare);
+        *waiting.n_part(is_spare) += 1;
         if is_last {
             waiting.of(urgency).pop_front();
         }
@@ -332,8 +345,9 @@ impl Queue {
     /// Takes back a part that was read, or could not be.
     pub(super) fn finish_part(&mut self, part: Part, result: io::Result<()>) {
         let lane = self.lanes[part.layer];
-        if part.is_spare {
-            self.waiting(lane).n_spare_part -= 1;
+        let waiting = self.waiting(lane);
+        *waiting.n_part(part.is_spare) -= 1;
+        if waiting.n_demand_part == 0 && !waiting.spare.is_empty() {
             self.wake(lane);
         }
         let flight = self.flight(part.flight);
@@ -366,7 +380,8 @@ impl Queue {
     pub(super) fn take_wakes(&mut self) -> Wakes {
         let has_work = !self.checks.is_empty() || !self.repairs.is_empty() || self.threads.next().is_some();
         let wakes = std::mem::take(&mut self.wakes);
-        Wakes { threads: wakes.threads && has_work, ..wakes }
+        let has_part = self.ring.next().is_some();
+        Wakes { threads: wakes.threads && has_work, ring: wakes.ring && has_part, owner: wakes.owner }
     }
 
     fn flight(&mut self, idx: usize) -> &mut Flight {
@@ -374,8 +389,9 @@ impl Queue {
     }
 
     fn find_spare(&self, slot: usize) -> Option<usize> {
-        let is_it = |flight: &Flight| flight.job.slot == slot && flight.job.urgency == Urgency::Spare;
-        self.flights.iter().position(|flight| flight.as_ref().is_some_and(is_it))
+        let idx = *self.flight_of_slot.get(slot)?;
+        let job = &self.flights.get(idx)?.as_ref()?.job;
+        (job.slot == slot && job.urgency == Urgency::Spare).then_some(idx)
     }
 
     fn lane(&mut self, idx: usize) -> Lane {

@@ -17,7 +17,7 @@ use super::ReadAt;
 /// How a simulated drive behaves. The default is that of what is under it.
 ///
 /// Written as a list, every entry of which may be left out:
-/// `7GB/s,latency=80us,jitter=20us,seed=1,eio=0.001,short=0.01,wrong=0,interrupted=0,end=0,stall=0.01,stall_for=50ms,lasting=0.5`
+/// `7GB/s,latency=80us,jitter=20us,seed=1,eio=0.001,wrong=0.001,stall=0.01,stall_for=50ms,lasting=0.5`
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct SimSpec {
     /// Decides which reads go wrong, and by how much they are late.

@@ -7,6 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use store::RECORD_ALIGN;
 use xxhash_rust::xxh3::xxh3_64;
 
+use super::queue::{Lane, Queue};
 use super::*;
 use crate::{Method, RecordFile, Tuning};
 
@@ -213,6 +214,62 @@ fn cancel_in_flight() {
     readers.cancel(11);
     gate.open();
     wait(&readers, 2).iter().for_each(check_ready);
+}
+
+/// A queue of one layer in a lane.
+fn queue(lane: Lane, stride_bytes: usize, request_bytes: usize) -> Queue {
+    let gate = Arc::default();
+    let layer = RecordFile { source: Box::new(Source(gate)), stride_bytes, xxh3: vec![0; 8] };
+    Queue::new(Arc::new(vec![layer]), vec![lane], request_bytes, true)
+}
+
+fn job(urgency: Urgency, expert: usize, bytes: usize) -> Job {
+    let buffer = slot_buffers(1, bytes.next_multiple_of(RECORD_ALIGN)).unwrap().remove(0);
+    Job { urgency, slot: expert, layer: 0, expert, buffer }
+}
+
+/// A spare part that starts while an urgent one is under way takes bandwidth from it.
+#[test]
+fn spare_parts_need_an_idle_drive() {
+    for lane in [Lane::Threads, Lane::Ring] {
+        let stride_bytes = 3 * RECORD_ALIGN;
+        let mut queue = queue(lane, stride_bytes, 2 * RECORD_ALIGN);
+        queue.push(job(Urgency::Spare, 0, stride_bytes));
+        queue.push(job(Urgency::Demand, 1, stride_bytes));
+        let next = |queue: &mut Queue| queue.next_part(lane);
+        let parts = [next(&mut queue).unwrap(), next(&mut queue).unwrap()];
+        let wanted = [stride_bytes, 5 * RECORD_ALIGN].map(|offset| offset as u64);
+        assert_eq!(parts.each_ref().map(|part| part.offset), wanted);
+        assert_eq!(parts.each_ref().map(|part| part.bytes), [2 * RECORD_ALIGN, RECORD_ALIGN]);
+        assert!(next(&mut queue).is_none());
+        let [first, second] = parts;
+        queue.finish_part(first, Ok(()));
+        assert!(next(&mut queue).is_none());
+        queue.take_wakes();
+        queue.finish_part(second, Ok(()));
+        let wakes = queue.take_wakes();
+        assert!(if lane == Lane::Ring { wakes.ring } else { wakes.threads });
+        assert_eq!(next(&mut queue).unwrap().offset, 0);
+        assert_eq!(next(&mut queue).unwrap().offset, 2 * RECORD_ALIGN as u64);
+    }
+}
+
+/// A single request of 2 GiB or more is cut or refused by the system.
+#[cfg(target_pointer_width = "64")]
+#[test]
+fn huge_records_in_parts() {
+    const GIB: usize = 1 << 30;
+    let stride_bytes = 2 * GIB + RECORD_ALIGN;
+    let mut queue = queue(Lane::Ring, stride_bytes, READ_BYTES_MAX);
+    // The memory is never touched.
+    queue.push(job(Urgency::Demand, 3, stride_bytes));
+    let mut offset = 3 * stride_bytes as u64;
+    for bytes in [GIB, GIB, RECORD_ALIGN] {
+        let part = queue.next_part(Lane::Ring).unwrap();
+        assert_eq!((part.offset, part.bytes), (offset, bytes));
+        offset += bytes as u64;
+    }
+    assert!(queue.next_part(Lane::Ring).is_none());
 }
 
 /// Requests of no size, or of an odd one.
