@@ -16,6 +16,9 @@ use crate::cachedir::CacheDir;
 use crate::output::note;
 use crate::predict::Supply;
 
+/// A drive below this makes every model crawl.
+pub(crate) const DRIVE_FLOOR_BYTES_S: f64 = 100e6;
+
 /// The file in the cache folder.
 const FILE: &str = "drives.json";
 /// What was measured is believed for so long: drives fill up, age and get other firmware.

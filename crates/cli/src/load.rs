@@ -6,7 +6,7 @@ use store::{Blob, Store};
 use stream::{Backing, CacheMode, Governor, MemoryReading, Reader, SimDrive, SimSpec};
 
 use crate::cachedir::CacheDir;
-use crate::drive::{Drive, expert_files};
+use crate::drive::{DRIVE_FLOOR_BYTES_S, Drive, expert_files};
 use crate::flags::{Cache, EngineFlags};
 use crate::heatfile::HeatFile;
 use crate::interrupt;
@@ -75,6 +75,7 @@ pub(crate) fn load_for(
     if flags.verbose {
         note(plan.describe());
     }
+    warn_of_slow_drive(&drive, &plan);
     interrupt::install()?;
     let marker = Marker::start(&cache, &store.location(), plan.budget);
     let mut progress = Progress::new("load", store.dense_bytes(), 0);
@@ -116,6 +117,18 @@ impl Loaded {
         if let Some(heat) = &mut self.heat {
             heat.save(&self.engine);
         }
+    }
+}
+
+/// Reads that slow are not what anybody expects.
+fn warn_of_slow_drive(drive: &Drive, plan: &Plan) {
+    let rate = drive.rates.map(|rates| rates.direct_bytes_s).filter(|&rate| rate < DRIVE_FLOOR_BYTES_S);
+    if let (Some(rate), Some(seconds)) = (rate, plan.supply_s()) {
+        note(format_args!(
+            "note: the model's drive reads {:.0} MB/s, so a token will take {seconds:.1} s or more; 'flash-moe doctor' \
+             says what can be done",
+            rate / 1e6
+        ));
     }
 }
 

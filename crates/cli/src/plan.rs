@@ -60,21 +60,20 @@ pub(crate) struct Plan {
     pub(crate) prefetch: Prefetch,
     /// Where the way to read comes from.
     pub(crate) drive_origin: Origin,
-    cache_choice: CacheChoice,
+    /// `None`: the drive was never measured.
+    supply: Option<SupplyTimes>,
+    is_cache_asked: bool,
     is_given: bool,
     footprint: Footprint,
     used_bytes: u64,
     n_snapshot: u64,
 }
 
-/// Why this cache policy.
+/// Seconds that the experts of one token take to get there.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum CacheChoice {
-    Asked,
-    /// The drive was never measured.
-    Default,
-    /// Milliseconds that the experts of one token take to get there: slots, page cache.
-    Compared(f64, f64),
+struct SupplyTimes {
+    slots_s: f64,
+    page_s: f64,
 }
 
 /// What is asked for, by flags or by `inspect`.
@@ -165,32 +164,38 @@ impl Plan {
                 flags::Prefetch::On => Prefetch::On,
             },
             drive_origin: drive.origin,
-            cache_choice: CacheChoice::Asked,
+            supply: None,
+            is_cache_asked: wishes.cache != Cache::Auto,
             is_given: wishes.memory.is_some(),
             footprint: Footprint::of(manifest),
             used_bytes: machine.used_bytes,
             n_snapshot: work.n_snapshot,
         };
         plan.divide(n_feed)?;
-        if wishes.cache == Cache::Auto {
-            plan.choose_cache(&Needs::of(manifest, n_expert_used), drive.rates.as_ref());
-            plan.divide(n_feed)?;
+        if let Some(rates) = &drive.rates {
+            let supply = plan.supply_times(&Needs::of(manifest, n_expert_used), rates);
+            plan.supply = Some(supply);
+            // Both have the same memory: what has a token's experts sooner is taken.
+            if !plan.is_cache_asked && supply.page_s * PAGE_GAIN < supply.slots_s {
+                plan.stream.mode = CacheMode::Page;
+                plan.divide(n_feed)?;
+            }
         }
         Ok(plan)
     }
 
-    /// Takes what will have a token's experts sooner; both have the same memory.
-    fn choose_cache(&mut self, needs: &Needs, rates: Option<&DriveRates>) {
-        self.cache_choice = CacheChoice::Default;
-        if let Some(rates) = rates {
-            let (hit_rate, _) = needs.hit_rate(self.stream.n_slot);
-            let [slots, page] = [CacheMode::Slots, CacheMode::Page]
-                .map(|mode| 1e3 * needs.supply_s(&rates.supply(mode), hit_rate));
-            self.cache_choice = CacheChoice::Compared(slots, page);
-            if page * PAGE_GAIN < slots {
-                self.stream.mode = CacheMode::Page;
-            }
-        }
+    fn supply_times(&self, needs: &Needs, rates: &DriveRates) -> SupplyTimes {
+        let (hit_rate, _) = needs.hit_rate(self.n_cached());
+        let seconds = |mode| needs.supply_s(&rates.supply(mode), hit_rate);
+        SupplyTimes { slots_s: seconds(CacheMode::Slots), page_s: seconds(CacheMode::Page) }
+    }
+
+    /// Seconds that the experts of one token take to get there; `None` if the drive was never measured.
+    pub(crate) fn supply_s(&self) -> Option<f64> {
+        self.supply.map(|supply| match self.stream.mode {
+            CacheMode::Page => supply.page_s,
+            CacheMode::Slots | CacheMode::Assumed => supply.slots_s,
+        })
     }
 
     /// Sets the chunk and the slots: first what must be, then a longer chunk, then experts.
@@ -331,12 +336,14 @@ impl Plan {
         text += &format!("reads: {depth} {request} at a time ({}), {origin}\n", method_name(method));
         text += &format!("prefetch: {}\n", self.prefetch_name());
         text += &format!("cache: {}", self.cache_name());
-        text += &match self.cache_choice {
-            CacheChoice::Asked => String::new(),
-            CacheChoice::Default => ", the default".into(),
-            CacheChoice::Compared(slots, page) => {
-                format!(", the faster one: {slots:.1} ms a token for reads with slots, {page:.1} with page")
-            }
+        text += &match self.supply {
+            _ if self.is_cache_asked => String::new(),
+            None => ", the default".into(),
+            Some(SupplyTimes { slots_s, page_s }) => format!(
+                ", the faster one: {:.1} ms a token for reads with slots, {:.1} with page",
+                1e3 * slots_s,
+                1e3 * page_s
+            ),
         };
         text
     }
@@ -388,7 +395,8 @@ mod tests {
             stream: StreamOptions { mode, n_slot: 0, tuning: Tuning::default() },
             prefetch: Prefetch::Auto,
             drive_origin: Origin::Default,
-            cache_choice: CacheChoice::Asked,
+            supply: None,
+            is_cache_asked: true,
             is_given: true,
             footprint: footprint(),
             used_bytes: 30 * MIB,
@@ -417,6 +425,44 @@ mod tests {
         assert_eq!(all.stream.n_slot as u64, footprint().n_record);
         let staging = plan(1 << 50, CacheMode::Page, 64).unwrap();
         assert_eq!(staging.stream.n_slot, 40);
+    }
+
+    /// The slower way would be taken, or one that the user did not ask for.
+    #[test]
+    fn the_faster_cache_is_taken() {
+        let options = convert::SynthOptions {
+            like: "qwen3.5-35b".into(),
+            n_layer: Some(2),
+            n_vocab: Some(1024),
+            pack: convert::PackOptions { bits: "4".parse().unwrap(), group: 64, roles: vec![] },
+            seed: 0,
+            routing: convert::Routing::Uniform,
+        };
+        let manifest = convert::synth_plan(&options).unwrap().manifest();
+        let mode = |direct_bytes_s: f64, cache, memory: u64| {
+            let wishes = Wishes {
+                memory: Some(Size(memory * MIB)),
+                cache,
+                ctx: None,
+                threads: None,
+                readers: None,
+                experts: None,
+                prefetch: flags::Prefetch::Auto,
+            };
+            let rates = DriveRates { direct_bytes_s, buffered_bytes_s: 1e9, copy_bytes_s: 10e9 };
+            let drive = Drive { rates: Some(rates), ..Drive::unknown() };
+            let machine = Machine { available: Size(1 << 34), used_bytes: 30 * MIB, n_core: 2 };
+            let work = Work { n_ctx: None, n_feed: Some(64), n_snapshot: 0 };
+            let plan = Plan::on_machine(&wishes, &manifest, work, machine, &drive).unwrap();
+            assert!(plan.planned() <= plan.budget, "{plan:?}");
+            plan.stream.mode
+        };
+        assert_eq!(mode(2e9, Cache::Auto, 600), CacheMode::Slots);
+        assert_eq!(mode(0.2e9, Cache::Auto, 600), CacheMode::Page);
+        assert_eq!(mode(0.2e9, Cache::Slots, 600), CacheMode::Slots);
+        assert_eq!(mode(2e9, Cache::Page, 600), CacheMode::Page);
+        // Nothing is read when all experts are in slots.
+        assert_eq!(mode(0.2e9, Cache::Auto, 4000), CacheMode::Slots);
     }
 
     /// A model would be loaded that cannot fit, or refused although it does.

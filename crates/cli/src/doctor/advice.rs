@@ -2,11 +2,10 @@
 
 use stream::{DriveFacts, MemoryFacts};
 
+use crate::drive::DRIVE_FLOOR_BYTES_S;
 use crate::predict::Limit;
 use crate::size::Size;
 
-/// A drive below this makes every model crawl: bytes a second.
-const DRIVE_FLOOR_BYTES_S: f64 = 100e6;
 /// No spinning disk reads more at random places.
 const SPINNING_BYTES_S: f64 = 300e6;
 /// What a SATA SSD or a good USB SSD reaches: above it the drive is what people expect.

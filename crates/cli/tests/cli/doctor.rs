@@ -49,6 +49,14 @@ fn what_doctor_measures_is_used() {
     assert!(report["advice"].is_array(), "{report}");
 
     assert!(bench().contains("as measured before"));
+    let mut drives: Value = serde_json::from_slice(&fs::read(cache.join("drives.json")).unwrap()).unwrap();
+    drives["drives"].as_object_mut().unwrap().values_mut().for_each(|drive| {
+        drive["rates"]["direct_bytes_s"] = 2e6.into();
+        drive["rates"]["buffered_bytes_s"] = 1e6.into();
+    });
+    fs::write(cache.join("drives.json"), drives.to_string()).unwrap();
+    let stderr = bench();
+    assert!(stderr.contains("note: the model's drive reads 2 MB/s"), "{stderr}");
     fs::write(cache.join("drives.json"), "garbage").unwrap();
     let stderr = bench();
     assert!(stderr.contains("drives.json is ignored") && stderr.contains(", the default"), "{stderr}");
