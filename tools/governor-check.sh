@@ -20,7 +20,11 @@ log=$(mktemp)
 cleanup() {
     kill $(cat "$group/cgroup.procs") 2>/dev/null || true
     wait 2>/dev/null || true
-    rmdir "$group" 2>/dev/null || true
+    # Their children take a moment to end.
+    for _ in 1 2 3 4 5 6 7 8; do
+        rmdir "$group" 2>/dev/null && break
+        sleep 0.25
+    done
     rm -f "$log"
 }
 trap cleanup EXIT
