@@ -14,6 +14,8 @@ pub(crate) struct Scratch<B: Backend> {
     pub(crate) h: B::Tensor,
     /// Output of a block, `[n_token, d_model]`.
     pub(crate) y: B::Tensor,
+    /// What the next layer's router would see now, `[n_token, d_model]`.
+    pub(crate) guess: B::Tensor,
     /// First projection: q with its gates, or delta-net qkv.
     pub(crate) proj: B::Tensor,
     /// After the convolution, `[n_token, n_channel]`.
@@ -62,7 +64,7 @@ impl Widths {
 pub(crate) fn floats_per_token(config: &ModelConfig) -> usize {
     let w = Widths::of(config);
     let experts = config.n_expert_used * (config.d_model + config.d_ff_expert) + config.d_ff_shared;
-    3 * config.d_model + w.proj + w.conv + 2 * w.kv + w.z + w.mixed + config.n_expert + experts
+    4 * config.d_model + w.proj + w.conv + 2 * w.kv + w.z + w.mixed + config.n_expert + experts
 }
 
 impl<B: Backend> Scratch<B> {
@@ -73,6 +75,7 @@ impl<B: Backend> Scratch<B> {
             x: rows(config.d_model),
             h: rows(config.d_model),
             y: rows(config.d_model),
+            guess: rows(config.d_model),
             proj: rows(w.proj),
             conv: rows(w.conv),
             k: rows(w.kv),

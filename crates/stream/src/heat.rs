@@ -1,11 +1,11 @@
 //! How much each record is in use: an exponentially decayed count of its uses, kept for all records, in
 //! memory or not.
 //!
-//! The heat of a record is `Σ 2^(-age / half_life)` over its past uses (LRFU of Lee et al., 2001), the age in
-//! tokens that went through its layer since. Each layer has its own clock, so that within a token the layers
-//! that come later do not look colder than those that were just used. A prompt counts as its tokens would one
-//! by one. Heats are kept as logarithms relative to the layer's clock at zero: then they only change when a
-//! record is used.
+//! The heat of a record is `Σ 2^(-age / half_life)` over its past uses (LRFU of Lee et al., 2001), divided by
+//! the same sum over all tokens that went through its layer: the share of the tokens of late that used it. Ages
+//! are in tokens of the layer. So neither layers that come later within a token look colder, nor a last layer
+//! that only the last token of a prompt goes through. A prompt counts as its tokens would one by one. The sums
+//! are kept as logarithms relative to the layer's clock at zero: then they only change when a record is used.
 
 use xxhash_rust::xxh3::xxh3_64;
 
@@ -15,10 +15,14 @@ const COLD: f64 = f64::NEG_INFINITY;
 /// Heats of all records, for one half-life.
 pub(crate) struct HeatTable {
     half_life: f64,
-    /// `log2(heat) + clock / half_life`, `[n_record]`.
+    /// `log2` of the sum over uses `+ clock / half_life`, `[n_record]`.
     scores: Vec<f64>,
     /// Tokens that went through, `[n_layer]`.
     clocks: Vec<f64>,
+    /// The sum over tokens, `[n_layer]`.
+    totals: Vec<f64>,
+    /// What makes a heat of a score: `clock / half_life + log2(total)`, `[n_layer]`.
+    levels: Vec<f64>,
     /// Layer of each record.
     layers: Vec<u32>, // [n_record]
 }
@@ -28,12 +32,24 @@ impl HeatTable {
     pub(crate) fn new(n_expert: &[usize], half_life: f64) -> Self {
         let layers = n_expert.iter().enumerate().flat_map(|(l, &n)| std::iter::repeat_n(l as u32, n));
         let layers: Vec<u32> = layers.collect();
-        Self { half_life, scores: vec![COLD; layers.len()], clocks: vec![0.0; n_expert.len()], layers }
+        Self {
+            half_life,
+            scores: vec![COLD; layers.len()],
+            clocks: vec![0.0; n_expert.len()],
+            totals: vec![0.0; n_expert.len()],
+            levels: vec![0.0; n_expert.len()],
+            layers,
+        }
     }
 
     /// `n_token` more tokens go through the layer.
     pub(crate) fn advance(&mut self, layer: usize, n_token: usize) {
-        self.clocks[layer] += n_token as f64;
+        let n = n_token as f64;
+        let fade = |age: f64| (-age / self.half_life).exp2();
+        self.clocks[layer] += n;
+        // The tokens before fade, and a geometric series comes in.
+        self.totals[layer] = self.totals[layer] * fade(n) + (1.0 - fade(n)) / (1.0 - fade(1.0));
+        self.levels[layer] = self.clocks[layer] / self.half_life + self.totals[layer].max(1.0).log2();
     }
 
     /// The record was used by the token that went through its layer `age` tokens before the last one.
@@ -43,9 +59,11 @@ impl HeatTable {
         self.scores[record] = log2_sum(self.scores[record], used);
     }
 
-    /// `log2` of the heat that the record would have if it were used now.
-    pub(crate) fn after_use(&self, record: usize) -> f64 {
-        log2_sum(self.log2(record), 0.0)
+    /// `log2` of the heat that the record would have if it were used `n` times now.
+    pub(crate) fn after_uses(&self, record: usize, n: f64) -> f64 {
+        let layer = self.layers[record] as usize;
+        let used = self.clocks[layer] / self.half_life + n.log2();
+        self.log2_of_score(layer, log2_sum(self.scores[record], used))
     }
 
     /// What orders the records of one layer, until one of them is used.
@@ -55,12 +73,12 @@ impl HeatTable {
 
     /// `log2` of the heat now.
     pub(crate) fn log2(&self, record: usize) -> f64 {
-        self.scores[record] - self.clocks[self.layers[record] as usize] / self.half_life
+        self.log2_of_score(self.layers[record] as usize, self.scores[record])
     }
 
     /// `log2` of the heat now, of a score of that layer.
     pub(crate) fn log2_of_score(&self, layer: usize, score: f64) -> f64 {
-        score - self.clocks[layer] / self.half_life
+        score - self.levels[layer]
     }
 }
 
@@ -85,14 +103,19 @@ impl HeatTable {
         Heat { log2: (0..self.scores.len()).map(|record| self.log2(record) as f32).collect() }
     }
 
-    /// The heats count as if their last use was just now.
+    /// The heats count as much as half of the longest memory that there is.
     ///
     /// # Panics
     /// There are not as many as records.
     pub(crate) fn import(&mut self, heat: &Heat) {
         assert_eq!(heat.log2.len(), self.scores.len(), "heats are of as many records");
+        let total = (0.5 / (1.0 - (-1.0 / self.half_life).exp2())).max(1.0);
+        for layer in 0..self.clocks.len() {
+            self.totals[layer] = total;
+            self.levels[layer] = self.clocks[layer] / self.half_life + total.log2();
+        }
         for ((score, &layer), &log2) in self.scores.iter_mut().zip(&self.layers).zip(&heat.log2) {
-            *score = f64::from(log2) + self.clocks[layer as usize] / self.half_life;
+            *score = f64::from(log2) + self.levels[layer as usize];
         }
     }
 }
@@ -146,10 +169,12 @@ mod tests {
         for half_life in [0.25, 20.0] {
             let mut table = HeatTable::new(&[2, 3], half_life);
             let mut uses: Vec<Vec<f64>> = vec![Vec::new(); 5]; // clock of each use
+            let mut tokens: Vec<Vec<f64>> = vec![Vec::new(); 2]; // clock of each token of a layer
             for step in 1..400_usize {
                 let n_token = if step % 50 == 0 { 9 } else { 1 };
                 for layer in 0..2 {
                     table.advance(layer, n_token);
+                    tokens[layer].extend((0..n_token).map(|age| table.clocks[layer] - age as f64));
                     let record = if layer == 0 { step % 2 } else { 2 + step % 7 % 3 };
                     for age in (0..n_token).rev().filter(|age| (step + age) % 11 < 7) {
                         table.add(record, age);
@@ -158,8 +183,11 @@ mod tests {
                 }
             }
             for (record, uses) in uses.iter().enumerate() {
-                let clock = table.clocks[usize::from(record > 1)];
-                let expected = uses.iter().map(|at| ((at - clock) / half_life).exp2()).sum::<f64>().log2();
+                let layer = usize::from(record > 1);
+                let sum = |at: &[f64]| -> f64 {
+                    at.iter().map(|at| ((at - table.clocks[layer]) / half_life).exp2()).sum()
+                };
+                let expected = (sum(uses) / sum(&tokens[layer])).log2();
                 let got = table.log2(record);
                 assert!((got - expected).abs() < 1e-6, "record {record}: {got}, not {expected}");
             }
@@ -182,9 +210,9 @@ mod tests {
     fn files_are_checked() {
         let mut table = HeatTable::new(&[3], 8.0);
         table.advance(0, 1);
-        (0..4).for_each(|_| table.add(1, 0));
+        table.add(1, 0);
         let heat = table.export();
-        assert_eq!(heat.log2, [f32::NEG_INFINITY, 2.0, f32::NEG_INFINITY]);
+        assert_eq!(heat.log2, [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]);
         let bytes = heat.encode(7);
         assert_eq!(Heat::decode(&bytes, 7), Some(heat.clone()));
         assert_eq!(Heat::decode(&bytes, 8), None);

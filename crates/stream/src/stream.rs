@@ -19,6 +19,10 @@ const N_WINDOW: usize = 32;
 const GUESS_SHARE: usize = 4;
 const GUESSES_MIN: usize = 16;
 
+/// What a guess weighs against what it evicts, in uses: if it is right, its read would have evicted the same
+/// record a moment later, and if it is wrong, the next miss takes its slot.
+const GUESS_USES: f64 = 8.0;
+
 /// One layer's records.
 pub struct RecordFile {
     /// Where they are.
@@ -321,7 +325,7 @@ impl ExpertStream {
         for &expert in experts {
             let key = self.key(layer, expert);
             if self.slots.find(key).is_none() && self.spare.len() < n_max {
-                let heat = self.slots.heat.heat().after_use(key.record);
+                let heat = self.slots.heat.heat().after_uses(key.record, GUESS_USES);
                 if !self.start_spare(key, expert, Spare::Guess, heat) {
                     break;
                 }

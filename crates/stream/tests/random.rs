@@ -123,7 +123,8 @@ fn run_steps(stream: &mut ExpertStream, steps: &[Step], truth: &Truth<'_>) -> Re
             Step::Request { layer, experts, n_token } => {
                 let experts: Vec<usize> = experts.iter().copied().collect();
                 n_request += experts.len() as u64;
-                let tokens = |place: usize| (0..*n_token).filter(move |token| *token == 0 || place.is_multiple_of(2));
+                let tokens =
+                    |place: usize| (0..*n_token).filter(move |token| *token == 0 || place.is_multiple_of(2));
                 open.push((stream.lease(*layer, *n_token, &experts, tokens), BTreeSet::new()));
             }
             Step::Next(idx) if !open.is_empty() => {

@@ -66,9 +66,11 @@ impl<B: Backend> Pass<'_, B> {
     ) -> Result<(), ModelError> {
         let mut lap = Lap::start();
         self.backend.embed(&self.weights.embed, ids, &mut self.scratch.x);
+        let mut moe = std::mem::take(self.moe);
+        self.guess(0, &mut moe);
+        *self.moe = moe;
         self.timing.embed += lap.take();
         for (i, (layer, state)) in self.weights.layers.iter().zip(&mut session.layers).enumerate() {
-            self.guess(i, &layer.post_attention_norm, &layer.moe, &mut lap);
             self.norm(&layer.input_norm);
             match (&layer.mixer, state) {
                 (Mixer::Attention(w), LayerState::Attention(cache)) => self.attention(i, w, cache, &mut lap),

@@ -19,6 +19,24 @@ use crate::weights::Moe;
 /// Most experts of one call of the backend.
 const N_JOB_MAX: usize = 32;
 
+/// What the next layer will probably choose.
+#[derive(Debug, Default)]
+struct Guess {
+    routes: Routes,
+    grouped: Grouped,
+    /// Its experts, the likeliest first.
+    experts: Vec<usize>,
+}
+
+/// What a router is applied to.
+#[derive(Clone, Copy)]
+enum Input {
+    /// `scratch.h`
+    Layer,
+    /// `scratch.guess`
+    Guess,
+}
+
 /// Host-side buffers of the experts' bookkeeping, reused from layer to layer.
 #[derive(Debug, Default)]
 pub(crate) struct MoeScratch {
@@ -26,8 +44,7 @@ pub(crate) struct MoeScratch {
     logits: Vec<f32>,
     routes: Routes,
     grouped: Grouped,
-    /// Experts that a layer will probably need.
-    guess: Vec<usize>,
+    guess: Guess,
     /// Rows of the residual stream on their way to another place.
     pub(super) rows: Vec<f32>,
 }
@@ -37,16 +54,17 @@ impl<B: Backend> Pass<'_, B> {
     pub(super) fn experts(&mut self, layer: usize, w: &Moe<B>, lap: &mut Lap) -> Result<(), ModelError> {
         let (n, k) = (self.n_token, self.n_expert_used);
         let mut moe = std::mem::take(self.moe);
-        self.route(&w.router, &mut moe.logits);
+        self.route(&w.router, Input::Layer, n, &mut moe.logits);
         let (renormalise, forced) = (self.config.norm_topk_prob, self.routing.forced(layer, self.first_row));
         moe.routes
             .choose(&moe.logits, self.config.n_expert, k, renormalise, forced)
             .map_err(|_| ModelError::NonFinite { layer })?;
         self.routing.record(layer, k, &moe.routes.experts);
-        let grouped = &mut moe.grouped;
-        grouped.group(&moe.routes.experts, k, self.config.n_expert);
+        moe.grouped.group(&moe.routes.experts, k, self.config.n_expert);
+        let grouped = &moe.grouped;
         let tokens_of = |place: usize| grouped.rows_of(place).iter().map(|&(token, _)| token as usize);
         let mut lease = self.stream.lease(layer, n, &grouped.experts, tokens_of);
+        self.guess(layer + 1, &mut moe);
         self.timing.add(layer, Phase::Router, lap.take());
         if let Some(shared) = &w.shared {
             let s = &mut *self.scratch;
@@ -54,7 +72,7 @@ impl<B: Backend> Pass<'_, B> {
             self.backend.shared_expert(ffn, &shared.expert_gate, &s.h, n, &mut s.y);
             self.timing.add(layer, Phase::Shared, lap.take());
         }
-        let result = self.routed(&mut lease, grouped, lap);
+        let result = self.routed(&mut lease, &moe.grouped, lap);
         self.stream.release(lease);
         result?;
         let (s, dims) = (&mut *self.scratch, (n, k, self.config.d_model));
@@ -84,40 +102,42 @@ impl<B: Backend> Pass<'_, B> {
         }
     }
 
-    /// Applies the layer's router to its input, before attention or delta-net have added to it, and has the
-    /// experts that this chooses read: mostly the same that the layer will choose, and the drive is idle now.
-    /// A chunk of a prompt needs almost all experts that any guess names.
-    pub(super) fn guess(&mut self, layer: usize, norm: &B::Tensor, w: &Moe<B>, lap: &mut Lap) {
+    /// Applies a layer's router to the residual stream as it is now, and has the experts that this chooses read: most
+    /// of them are those that the layer will choose. Called while the layer before waits for its reads, so it costs
+    /// nothing there, and its reads fill the time until the layer itself has routed.
+    pub(super) fn guess(&mut self, layer: usize, moe: &mut MoeScratch) {
+        let Some(next) = self.weights.layers.get(layer) else { return };
+        // Only the wanted tokens go through the last layer's experts.
+        let is_last = layer + 1 == self.weights.layers.len();
+        let n = if is_last { self.n_wanted } else { self.n_token };
         let pays = match self.prefetch {
             Prefetch::Off => false,
             Prefetch::On => true,
-            Prefetch::Auto => self.stream.prefetch_pays(layer, self.n_token),
+            Prefetch::Auto => self.stream.prefetch_pays(layer, n),
         };
-        if !pays {
+        if n == 0 || !pays {
             return;
         }
-        let mut moe = std::mem::take(self.moe);
-        self.norm(norm);
-        self.route(&w.router, &mut moe.logits);
+        let (s, eps) = (&mut *self.scratch, self.config.rms_norm_eps as f32);
+        self.backend.rms_norm(&s.x, &next.post_attention_norm, eps, self.n_token, &mut s.guess);
+        self.route(&next.moe.router, Input::Guess, n, &mut moe.logits);
+        let (n_expert, k, guess) = (self.config.n_expert, self.n_expert_used, &mut moe.guess);
         // Numbers that are not finite are an error when the layer itself routes.
-        let chosen = moe.routes.choose(&moe.logits, self.config.n_expert, self.n_expert_used, false, None);
-        if chosen.is_ok() {
-            moe.grouped.likeliest(
-                &moe.routes.experts,
-                self.n_expert_used,
-                self.config.n_expert,
-                &mut moe.guess,
-            );
-            self.stream.prefetch(layer, &moe.guess);
+        if guess.routes.choose(&moe.logits, n_expert, k, false, None).is_ok() {
+            guess.grouped.likeliest(&guess.routes.experts, k, n_expert, &mut guess.experts);
+            self.stream.prefetch(layer, &guess.experts);
         }
-        *self.moe = moe;
-        self.timing.add(layer, Phase::Router, lap.take());
     }
 
-    /// Router logits of `scratch.h`, `[n_token, n_expert]`.
-    fn route(&mut self, router: &B::Weights, logits: &mut Vec<f32>) {
-        self.backend.matmul(router, &self.scratch.h, 0, self.n_token, &mut self.scratch.router);
-        logits.resize(self.n_token * self.config.n_expert, 0.0);
-        self.backend.read(&self.scratch.router, 0, logits);
+    /// Router logits of the last `n` tokens, `[n, n_expert]`.
+    fn route(&mut self, router: &B::Weights, input: Input, n: usize, logits: &mut Vec<f32>) {
+        let s = &mut *self.scratch;
+        let x = match input {
+            Input::Layer => &s.h,
+            Input::Guess => &s.guess,
+        };
+        self.backend.matmul(router, x, self.n_token - n, n, &mut s.router);
+        logits.resize(n * self.config.n_expert, 0.0);
+        self.backend.read(&s.router, 0, logits);
     }
 }
