@@ -66,9 +66,9 @@ fn drop_cached(_path: &Path) -> io::Result<()> {
 /// What suits a drive.
 #[derive(Clone, Debug)]
 pub struct Tuned {
-    /// The best of the table, or what is cheaper and hardly slower.
+    /// The best of the table, or what is preferred and hardly slower.
     pub tuning: Tuning,
-    /// What was tried, the cheapest first, and its bytes a second.
+    /// What was tried, in the order of preference, and its bytes a second.
     pub table: Vec<(Tuning, f64)>,
 }
 
