@@ -111,7 +111,7 @@ pub struct ExpertStream {
     readers: Readers,
     /// Jobs that the readers have.
     n_flying: usize,
-    /// Slots that were filled without being asked for, some of them asked for meanwhile.
+    /// Slots that are filled without being asked for, some of them asked for meanwhile.
     spare: Vec<usize>,
     lookahead: Lookahead,
     stats: StreamStats,
@@ -403,7 +403,12 @@ impl ExpertStream {
         self.spare.retain(|&slot_idx| {
             let slot = self.slots.get(slot_idx);
             let is_wrong = slot.spare == Some(Spare::Guess) && slot.key.layer == layer;
-            let stays = slot.spare.is_some() && !is_wrong;
+            let stays = match slot.spare {
+                Some(Spare::Guess) => !is_wrong,
+                // Once it is there, nothing is left to be given up.
+                Some(Spare::Warm) => matches!(slot.content, Content::Reading),
+                None => false,
+            };
             if is_wrong {
                 n_wrong += 1;
                 self.slots.abandon(slot_idx);

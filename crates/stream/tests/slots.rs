@@ -273,6 +273,26 @@ fn heat_warms_the_next_run() {
     assert!(matches!(refused, Err(StreamError::OtherHeat { n_record: 24, n_heat: 32 })), "{refused:?}");
 }
 
+/// A warm start would use up the room that guesses have.
+#[test]
+fn guesses_go_on_after_a_warm_start() {
+    let device = Device::new();
+    let mut stream = stream_on(&device, SLOTS, 32, 2);
+    let all = [0, 1, 2, 3, 4, 5, 6, 7];
+    (0..4).for_each(|layer| use_experts(&mut stream, layer, &all[..7]));
+    let mut next = stream_on(&device, SLOTS, 32, 2);
+    next.warm(&stream.heat()).unwrap();
+    // The only one that was not hot comes after all that were, since one read is asked for at a time.
+    (0..4).for_each(|layer| use_experts(&mut next, layer, &all[..1]));
+    while next.stats().read_bytes < 28 * common::STRIDE as u64 {
+        use_experts(&mut next, 0, &all[..1]);
+    }
+    use_experts(&mut next, 0, &all[..1]);
+    let before = next.stats().n_prefetch;
+    next.prefetch(3, &[7]);
+    assert_eq!(next.stats().n_prefetch, before + 1);
+}
+
 /// A fault that passes must be survived: (fault, attempts it spoils, retries that it costs).
 #[test]
 fn passing_faults_are_survived() {
