@@ -48,7 +48,7 @@ pub struct StreamStats {
     pub wait: Duration,
     /// Time that the readers spent reading and checking, added up over all readers.
     pub read: Duration,
-    /// Records that began to be read before they were requested.
+    /// Records whose reads were queued before anybody requested them; a wrong one may end before it began.
     pub n_prefetch: u64,
     /// Those of them that were requested while they were there or on their way.
     pub n_prefetch_hit: u64,
