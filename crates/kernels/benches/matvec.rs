@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernels::{Backend, Cpu, Isa};
+use kernels::{Backend, Cpu, Isa, Precision};
 use quant::{Buffer, Format, Matrix};
 
 /// Enough matrices that the first is long gone from the caches when its turn comes again.
@@ -81,7 +81,7 @@ fn bytes_per_second(cpu: &Cpu, matrices: &[Matrix], n_token: usize) -> f64 {
     let mut out = cpu.zeros(n_token * ROWS);
     let mut one = |matrix: &Matrix| {
         let start = Instant::now();
-        cpu.matmul(matrix, &x, 0, n_token, &mut out);
+        cpu.matmul(&mut [(matrix, &mut out)], &x, 0, n_token, Precision::Setting);
         matrix.format().matrix_bytes(ROWS, COLS) as f64 / start.elapsed().as_secs_f64()
     };
     median(matrices.iter().map(&mut one).collect())

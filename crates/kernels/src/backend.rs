@@ -55,6 +55,15 @@ pub struct DeltaShape {
     pub head_dim_v: usize,
 }
 
+/// How precise a product must be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Precision {
+    /// As f32: for what decides between alternatives.
+    Full,
+    /// What the backend was set to: as f32 unless the user asked for less.
+    Setting,
+}
+
 /// One expert and the tokens that chose it.
 #[derive(Clone, Copy, Debug)]
 pub struct ExpertJob<'a> {
@@ -90,14 +99,15 @@ pub trait Backend: Send + Sync {
     /// `out[t] = w[ids[t]]`, `w` is `[n_vocab, d]`, `out` `[n_token, d]`. Ids are below `n_vocab`.
     fn embed(&self, w: &Self::Weights, ids: &[u32], out: &mut Self::Tensor);
 
-    /// `out[t] = w · x[first + t]`: `w` is `[rows, cols]`, `x` `[_, cols]`, `out` `[n_token, rows]`.
+    /// `out[t] = w · x[first + t]` for each of at most 8 matrices and its output: `w` is `[rows, cols]`, `x` `[_, cols]`,
+    /// `out` `[n_token, rows]`.
     fn matmul(
         &self,
-        w: &Self::Weights,
+        products: &mut [(&Self::Weights, &mut Self::Tensor)],
         x: &Self::Tensor,
         first: usize,
         n_token: usize,
-        out: &mut Self::Tensor,
+        precision: Precision,
     );
 
     /// `out[t] = x[t] / sqrt(mean(x[t]²) + eps) ⊙ weight`, `x` and `out` `[n_token, d]`, `weight` `[d]`.

@@ -7,6 +7,6 @@ mod backend;
 mod cpu;
 mod reference;
 
-pub use backend::{AttentionShape, Backend, ConvShape, DELTA_CHUNK, DeltaShape, ExpertJob, Rope};
-pub use cpu::{Cpu, Isa};
+pub use backend::{AttentionShape, Backend, ConvShape, DELTA_CHUNK, DeltaShape, ExpertJob, Precision, Rope};
+pub use cpu::{Activations, Cpu, Isa};
 pub use reference::Reference;

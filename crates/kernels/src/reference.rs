@@ -7,7 +7,7 @@ mod delta_net;
 
 use quant::{Matrix, MatrixRef};
 
-use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Rope};
+use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Precision, Rope};
 
 /// The scalar reference backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -44,11 +44,20 @@ impl Backend for Reference {
         }
     }
 
-    fn matmul(&self, w: &Matrix, x: &Vec<f32>, first: usize, n_token: usize, out: &mut Vec<f32>) {
-        let (rows, cols) = (w.rows(), w.cols());
-        for t in 0..n_token {
-            let y = mat_vec(w.view(), &x[(first + t) * cols..(first + t + 1) * cols]);
-            out[t * rows..(t + 1) * rows].copy_from_slice(&y);
+    fn matmul(
+        &self,
+        products: &mut [(&Matrix, &mut Vec<f32>)],
+        x: &Vec<f32>,
+        first: usize,
+        n_token: usize,
+        _: Precision,
+    ) {
+        for (w, out) in products {
+            let (rows, cols) = (w.rows(), w.cols());
+            for t in 0..n_token {
+                let y = mat_vec(w.view(), &x[(first + t) * cols..(first + t + 1) * cols]);
+                out[t * rows..(t + 1) * rows].copy_from_slice(&y);
+            }
         }
     }
 

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernels::{Backend, Cpu, ExpertJob};
+use kernels::{Backend, Cpu, ExpertJob, Precision};
 use quant::{Buffer, Format, Matrix};
 use store::{ExpertLayer, Manifest, ModelConfig};
 
@@ -129,7 +129,7 @@ fn dense(
     let seconds = median_seconds(|| {
         let Some(matrix) = matrices.next() else { return Duration::ZERO };
         let start = Instant::now();
-        cpu.matmul(matrix, &x, 0, n_token, &mut out);
+        cpu.matmul(&mut [(matrix, &mut out)], &x, 0, n_token, Precision::Setting);
         start.elapsed()
     });
     Ok(seconds / bytes.max(1) as f64)

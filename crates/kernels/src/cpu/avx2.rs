@@ -1,16 +1,20 @@
 //! AVX2 with FMA and F16C: two registers per vector.
 
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
-use super::simd::{Kernel, LANES, Packed, Simd, centre, front, spread_shuffle};
+use super::simd::{Kernel, LANES, Packed, Simd};
 
-/// Proof of avx2, fma and f16c.
+/// Proof of avx2, fma and f16c; with `VNNI` also of avxvnni.
 #[derive(Clone, Copy)]
-pub(super) struct Avx2(());
+pub(super) struct Avx2<const VNNI: bool>(());
 
 /// Lanes 0..8 and 8..16.
 #[derive(Clone, Copy)]
 pub(super) struct Pair(__m256, __m256);
+
+/// Lanes 0..8 and 8..16.
+#[derive(Clone, Copy)]
+pub(super) struct IntPair(__m256i, __m256i);
 
 /// Evaluates intrinsics of the features that [`Avx2`] proves.
 macro_rules! avx2 {
@@ -20,7 +24,7 @@ macro_rules! avx2 {
     }};
 }
 
-impl Avx2 {
+impl Avx2<false> {
     pub(super) fn detect() -> Option<Self> {
         let all = is_x86_feature_detected!("avx2")
             && is_x86_feature_detected!("fma")
@@ -30,28 +34,64 @@ impl Avx2 {
 
     pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         #[target_feature(enable = "avx2,fma,f16c")]
-        fn enabled<K: Kernel>(s: Avx2, kernel: K) -> K::Output {
+        fn enabled<K: Kernel>(s: Avx2<false>, kernel: K) -> K::Output {
             kernel.run(s)
         }
         avx2!(enabled(self, kernel))
     }
 }
 
-/// `(word & (2^bits - 1))` less the centre.
-macro_rules! low_bits {
-    ($words:expr, $bits:expr) => {
-        _mm256_sub_ps(
-            _mm256_cvtepi32_ps(_mm256_and_si256($words, _mm256_set1_epi32((1 << $bits) - 1))),
-            _mm256_set1_ps(centre($bits)),
-        )
+impl Avx2<true> {
+    pub(super) fn detect() -> Option<Self> {
+        let all = Avx2::<false>::detect().is_some() && is_x86_feature_detected!("avxvnni");
+        all.then_some(Self(()))
+    }
+
+    pub(super) fn base(self) -> Avx2<false> {
+        Avx2(())
+    }
+
+    pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(enable = "avx2,fma,f16c,avxvnni")]
+        fn enabled<K: Kernel>(s: Avx2<true>, kernel: K) -> K::Output {
+            kernel.run(s)
+        }
+        avx2!(enabled(self, kernel))
+    }
+}
+
+/// One operation on both halves.
+macro_rules! both {
+    ($op:ident$(::<$n:literal>)?($($v:expr),+)) => {
+        IntPair($op$(::<$n>)?($($v.0),+), $op$(::<$n>)?($($v.1),+))
     };
 }
 
-impl Simd for Avx2 {
+/// 16 bytes in each half of both registers.
+macro_rules! quarters {
+    ($bytes:expr) => {{
+        let half = _mm256_broadcastsi128_si256(_mm_loadu_si128($bytes.as_ptr().cast()));
+        IntPair(half, half)
+    }};
+}
+
+#[inline(always)]
+fn bytes(x: i8) -> IntPair {
+    avx2!(IntPair(_mm256_set1_epi8(x), _mm256_set1_epi8(x)))
+}
+
+#[inline(always)]
+fn words(x: i16) -> IntPair {
+    avx2!(IntPair(_mm256_set1_epi16(x), _mm256_set1_epi16(x)))
+}
+
+impl<const VNNI: bool> Simd for Avx2<VNNI> {
     type V = Pair;
+    type I = IntPair;
 
     // 4 partial sums take 8 of the 16 registers; the totals are touched once a block.
     const TILE: usize = 4;
+    const N_SUM: usize = 6;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Pair {
@@ -132,28 +172,6 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> Pair {
-        avx2!({
-            let count = _mm256_set1_epi32(shift as i32);
-            let low = _mm256_srlv_epi32(_mm256_loadu_si256(words.as_ptr().cast()), count);
-            let high = _mm256_srlv_epi32(_mm256_loadu_si256(words[32..].as_ptr().cast()), count);
-            Pair(low_bits!(low, bits), low_bits!(high, bits))
-        })
-    }
-
-    #[inline(always)]
-    fn packed_codes(self, bytes: &[u8; 16], layout: &Packed) -> Pair {
-        avx2!({
-            let bytes = _mm256_broadcastsi128_si256(_mm_loadu_si128(bytes.as_ptr().cast()));
-            let low = _mm256_shuffle_epi8(bytes, _mm256_loadu_si256(layout.shuffle.as_ptr().cast()));
-            let high = _mm256_shuffle_epi8(bytes, _mm256_loadu_si256(layout.shuffle[8..].as_ptr().cast()));
-            let low = _mm256_srlv_epi32(low, _mm256_loadu_si256(layout.shift.as_ptr().cast()));
-            let high = _mm256_srlv_epi32(high, _mm256_loadu_si256(layout.shift[8..].as_ptr().cast()));
-            Pair(low_bits!(low, layout.bits), low_bits!(high, layout.bits))
-        })
-    }
-
-    #[inline(always)]
     fn load_bf16(self, from: &[u8; 32]) -> Pair {
         avx2!({
             let low = _mm256_cvtepu16_epi32(_mm_loadu_si128(from.as_ptr().cast()));
@@ -172,32 +190,154 @@ impl Simd for Avx2 {
     }
 
     #[inline(always)]
-    fn spread_bf16(self, from: &[u8], n: usize) -> Pair {
-        macro_rules! spread {
-            ($repeated:expr, $n:literal) => {
-                avx2!({
-                    let shuffle = const { &spread_shuffle($n) };
-                    let low = _mm256_loadu_si256(shuffle.as_ptr().cast());
-                    let high = _mm256_loadu_si256(shuffle[8..].as_ptr().cast());
-                    let low = _mm256_shuffle_epi8($repeated, low);
-                    Pair(_mm256_castsi256_ps(low), _mm256_castsi256_ps(_mm256_shuffle_epi8($repeated, high)))
-                })
-            };
+    fn int_splat(self, x: i32) -> IntPair {
+        avx2!(IntPair(_mm256_set1_epi32(x), _mm256_set1_epi32(x)))
+    }
+
+    #[inline(always)]
+    fn int_load(self, from: &[i32; LANES]) -> IntPair {
+        avx2!(IntPair(
+            _mm256_loadu_si256(from.as_ptr().cast()),
+            _mm256_loadu_si256(from[8..].as_ptr().cast())
+        ))
+    }
+
+    #[inline(always)]
+    fn int_store(self, v: IntPair, to: &mut [i32; LANES]) {
+        avx2!({
+            _mm256_storeu_si256(to.as_mut_ptr().cast(), v.0);
+            _mm256_storeu_si256(to[8..].as_mut_ptr().cast(), v.1);
+        })
+    }
+
+    #[inline(always)]
+    fn int_add(self, a: IntPair, b: IntPair) -> IntPair {
+        avx2!(both!(_mm256_add_epi32(a, b)))
+    }
+
+    #[inline(always)]
+    fn int_and(self, a: IntPair, b: IntPair) -> IntPair {
+        avx2!(both!(_mm256_and_si256(a, b)))
+    }
+
+    #[inline(always)]
+    fn int_xor(self, a: IntPair, b: IntPair) -> IntPair {
+        avx2!(both!(_mm256_xor_si256(a, b)))
+    }
+
+    #[inline(always)]
+    fn int_shl_8(self, a: IntPair) -> IntPair {
+        avx2!(both!(_mm256_slli_epi32::<8>(a)))
+    }
+
+    #[inline(always)]
+    fn int_shr(self, a: IntPair, n: u32) -> IntPair {
+        let n = self.int_splat(n as i32);
+        avx2!(both!(_mm256_srlv_epi32(a, n)))
+    }
+
+    #[inline(always)]
+    fn to_int(self, v: Pair) -> IntPair {
+        avx2!(IntPair(_mm256_cvtps_epi32(v.0), _mm256_cvtps_epi32(v.1)))
+    }
+
+    #[inline(always)]
+    fn to_float(self, v: IntPair) -> Pair {
+        avx2!(Pair(_mm256_cvtepi32_ps(v.0), _mm256_cvtepi32_ps(v.1)))
+    }
+
+    #[inline(always)]
+    fn as_float(self, v: IntPair) -> Pair {
+        avx2!(Pair(_mm256_castsi256_ps(v.0), _mm256_castsi256_ps(v.1)))
+    }
+
+    #[inline(always)]
+    fn bf16_pairs(self, v: IntPair) -> [Pair; 2] {
+        avx2!({
+            let low = both!(_mm256_slli_epi32::<16>(v));
+            let mask = _mm256_set1_epi32(0xffff_0000_u32 as i32);
+            [low, IntPair(_mm256_and_si256(v.0, mask), _mm256_and_si256(v.1, mask))]
+                .map(|v| Pair(_mm256_castsi256_ps(v.0), _mm256_castsi256_ps(v.1)))
+        })
+    }
+
+    #[inline(always)]
+    fn dot4<const WIDE: bool>(self, sum: IntPair, codes: IntPair, x: IntPair) -> IntPair {
+        if VNNI {
+            return avx2!(both!(_mm256_dpbusd_avx_epi32(sum, codes, x)));
         }
-        let front = front(from, n);
-        match n {
-            1 => self.splat(f32::from_bits((front as u32) << 16)),
-            2 => spread!(_mm256_set1_epi32(front as i32), 2),
-            4 => spread!(_mm256_set1_epi64x(front as i64), 4),
-            _ => {
-                let all = avx2!(_mm256_set_epi64x(
-                    (front >> 64) as i64,
-                    front as i64,
-                    (front >> 64) as i64,
-                    front as i64
-                ));
-                spread!(all, 8)
+        avx2!({
+            let ones = words(1);
+            if WIDE {
+                // Two products of 8 bits overflow 16: the top bits go apart.
+                let low = both!(_mm256_and_si256(codes, bytes(127)));
+                let top = both!(_mm256_and_si256(both!(_mm256_srli_epi16::<7>(codes)), bytes(1)));
+                let low = both!(_mm256_madd_epi16(both!(_mm256_maddubs_epi16(low, x)), ones));
+                let top = both!(_mm256_madd_epi16(both!(_mm256_maddubs_epi16(top, x)), words(128)));
+                both!(_mm256_add_epi32(sum, both!(_mm256_add_epi32(low, top))))
+            } else {
+                let sums = both!(_mm256_madd_epi16(both!(_mm256_maddubs_epi16(codes, x)), ones));
+                both!(_mm256_add_epi32(sum, sums))
             }
+        })
+    }
+
+    #[inline(always)]
+    fn swap_bytes(self, v: IntPair) -> IntPair {
+        const SWAP: [u8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+        avx2!(both!(_mm256_shuffle_epi8(v, quarters!(SWAP))))
+    }
+
+    #[inline(always)]
+    unsafe fn load_rows(self, rows: *const u8, mut stride: usize) -> [IntPair; 4] {
+        // Otherwise the compiler keeps 16 pointers through a loop, and most of them on the stack.
+        // SAFETY: no instruction.
+        unsafe { asm!("/* {0} */", inout(reg) stride, options(nomem, nostack, preserves_flags)) };
+        macro_rules! four {
+            ($i:literal) => {{
+                let row = |b: usize| rows.add(($i + 4 * b) * stride).cast();
+                IntPair(_mm256_loadu2_m128i(row(1), row(0)), _mm256_loadu2_m128i(row(3), row(2)))
+            }};
         }
+        // SAFETY: the features are there, and the caller promises that the bytes can be read.
+        unsafe { [four!(0), four!(1), four!(2), four!(3)] }
+    }
+
+    #[inline(always)]
+    fn swap_lanes(self, v: [IntPair; 4]) -> [IntPair; 4] {
+        avx2!({
+            let (a, b) = (both!(_mm256_unpacklo_epi32(v[0], v[1])), both!(_mm256_unpackhi_epi32(v[0], v[1])));
+            let (c, d) = (both!(_mm256_unpacklo_epi32(v[2], v[3])), both!(_mm256_unpackhi_epi32(v[2], v[3])));
+            [
+                both!(_mm256_unpacklo_epi64(a, c)),
+                both!(_mm256_unpackhi_epi64(a, c)),
+                both!(_mm256_unpacklo_epi64(b, d)),
+                both!(_mm256_unpackhi_epi64(b, d)),
+            ]
+        })
+    }
+
+    #[inline(always)]
+    fn spread_codes<const BITS: usize>(self, v: IntPair) -> IntPair {
+        // There is no shift of 16-bit lanes by different counts: a product moves each code to the top of its lane.
+        let factors: [u16; 8] = const {
+            let mut factors = [0; 8];
+            let mut i = 0;
+            while i < 8 {
+                factors[i] = 1 << (16 - BITS as u32 - Packed::<BITS>::SHIFTS[i]);
+                i += 1;
+            }
+            factors
+        };
+        avx2!({
+            let [first, second] = Packed::<BITS>::WORDS;
+            let factors = quarters!(factors);
+            let down = _mm_cvtsi32_si128(16 - BITS as i32);
+            let first = both!(_mm256_mullo_epi16(both!(_mm256_shuffle_epi8(v, quarters!(first))), factors));
+            let second = both!(_mm256_mullo_epi16(both!(_mm256_shuffle_epi8(v, quarters!(second))), factors));
+            let first = IntPair(_mm256_srl_epi16(first.0, down), _mm256_srl_epi16(first.1, down));
+            let second = IntPair(_mm256_srl_epi16(second.0, down), _mm256_srl_epi16(second.1, down));
+            both!(_mm256_packus_epi16(first, second))
+        })
     }
 }

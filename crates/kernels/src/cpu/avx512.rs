@@ -1,12 +1,12 @@
 //! AVX-512: one register per vector.
 
-use std::arch::x86_64::*;
+use std::arch::{asm, x86_64::*};
 
-use super::simd::{Kernel, LANES, Packed, Simd, centre, front, spread_shuffle};
+use super::simd::{Kernel, LANES, Packed, Simd};
 
-/// Proof of avx512f, avx512bw, avx512vl and avx512dq.
+/// Proof of avx512f, avx512bw, avx512vl and avx512dq; with `VNNI` also of avx512vnni and avx512vbmi.
 #[derive(Clone, Copy)]
-pub(super) struct Avx512(());
+pub(super) struct Avx512<const VNNI: bool>(());
 
 /// Evaluates intrinsics of the features that [`Avx512`] proves.
 macro_rules! avx512 {
@@ -16,17 +16,7 @@ macro_rules! avx512 {
     }};
 }
 
-/// `(word & (2^bits - 1))` less the centre.
-macro_rules! low_bits {
-    ($words:expr, $bits:expr) => {
-        _mm512_sub_ps(
-            _mm512_cvtepi32_ps(_mm512_and_si512($words, _mm512_set1_epi32((1 << $bits) - 1))),
-            _mm512_set1_ps(centre($bits)),
-        )
-    };
-}
-
-impl Avx512 {
+impl Avx512<false> {
     pub(super) fn detect() -> Option<Self> {
         let all = is_x86_feature_detected!("avx512f")
             && is_x86_feature_detected!("avx512bw")
@@ -40,18 +30,47 @@ impl Avx512 {
 
     pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c")]
-        fn enabled<K: Kernel>(s: Avx512, kernel: K) -> K::Output {
+        fn enabled<K: Kernel>(s: Avx512<false>, kernel: K) -> K::Output {
             kernel.run(s)
         }
         avx512!(enabled(self, kernel))
     }
 }
 
-impl Simd for Avx512 {
+impl Avx512<true> {
+    pub(super) fn detect() -> Option<Self> {
+        let base = Avx512::<false>::detect().is_some();
+        let all = base && is_x86_feature_detected!("avx512vnni") && is_x86_feature_detected!("avx512vbmi");
+        all.then_some(Self(()))
+    }
+
+    pub(super) fn base(self) -> Avx512<false> {
+        Avx512(())
+    }
+
+    pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(enable = "avx512f,avx512bw,avx512vl,avx512dq,avx2,fma,f16c,avx512vnni,avx512vbmi")]
+        fn enabled<K: Kernel>(s: Avx512<true>, kernel: K) -> K::Output {
+            kernel.run(s)
+        }
+        avx512!(enabled(self, kernel))
+    }
+}
+
+/// 16 bytes in each quarter of a register.
+macro_rules! quarters {
+    ($bytes:expr) => {
+        _mm512_broadcast_i32x4(_mm_loadu_si128($bytes.as_ptr().cast()))
+    };
+}
+
+impl<const VNNI: bool> Simd for Avx512<VNNI> {
     type V = __m512;
+    type I = __m512i;
 
     // 8 partial sums and 8 totals of the 32 registers.
     const TILE: usize = 8;
+    const N_SUM: usize = 24;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -127,33 +146,6 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> __m512 {
-        avx512!({
-            let words = _mm512_loadu_si512(words.as_ptr().cast());
-            let words = _mm512_srlv_epi32(words, _mm512_set1_epi32(shift as i32));
-            if bits == 4 {
-                // The permutation looks at the low 4 bits of its index only: mask, conversion and centring in one.
-                let values = _mm512_set_ps(
-                    7.5, 6.5, 5.5, 4.5, 3.5, 2.5, 1.5, 0.5, -0.5, -1.5, -2.5, -3.5, -4.5, -5.5, -6.5, -7.5,
-                );
-                _mm512_permutexvar_ps(words, values)
-            } else {
-                low_bits!(words, bits)
-            }
-        })
-    }
-
-    #[inline(always)]
-    fn packed_codes(self, bytes: &[u8; 16], layout: &Packed) -> __m512 {
-        avx512!({
-            let bytes = _mm512_broadcast_i32x4(_mm_loadu_si128(bytes.as_ptr().cast()));
-            let pairs = _mm512_shuffle_epi8(bytes, _mm512_loadu_si512(layout.shuffle.as_ptr().cast()));
-            let words = _mm512_srlv_epi32(pairs, _mm512_loadu_si512(layout.shift.as_ptr().cast()));
-            low_bits!(words, layout.bits)
-        })
-    }
-
-    #[inline(always)]
     fn load_bf16(self, from: &[u8; 32]) -> __m512 {
         avx512!({
             let words = _mm512_cvtepu16_epi32(_mm256_loadu_si256(from.as_ptr().cast()));
@@ -167,22 +159,169 @@ impl Simd for Avx512 {
     }
 
     #[inline(always)]
-    fn spread_bf16(self, from: &[u8], n: usize) -> __m512 {
-        macro_rules! spread {
-            ($repeated:expr, $n:literal) => {
-                avx512!({
-                    let shuffle = const { &spread_shuffle($n) };
-                    let shuffle = _mm512_loadu_si512(shuffle.as_ptr().cast());
-                    _mm512_castsi512_ps(_mm512_shuffle_epi8($repeated, shuffle))
-                })
+    fn int_splat(self, x: i32) -> __m512i {
+        avx512!(_mm512_set1_epi32(x))
+    }
+
+    #[inline(always)]
+    fn int_load(self, from: &[i32; LANES]) -> __m512i {
+        avx512!(_mm512_loadu_si512(from.as_ptr().cast()))
+    }
+
+    #[inline(always)]
+    fn int_store(self, v: __m512i, to: &mut [i32; LANES]) {
+        avx512!(_mm512_storeu_si512(to.as_mut_ptr().cast(), v))
+    }
+
+    #[inline(always)]
+    fn int_add(self, a: __m512i, b: __m512i) -> __m512i {
+        avx512!(_mm512_add_epi32(a, b))
+    }
+
+    #[inline(always)]
+    fn int_and(self, a: __m512i, b: __m512i) -> __m512i {
+        avx512!(_mm512_and_si512(a, b))
+    }
+
+    #[inline(always)]
+    fn int_xor(self, a: __m512i, b: __m512i) -> __m512i {
+        avx512!(_mm512_xor_si512(a, b))
+    }
+
+    #[inline(always)]
+    fn int_shl_8(self, a: __m512i) -> __m512i {
+        avx512!(_mm512_slli_epi32::<8>(a))
+    }
+
+    #[inline(always)]
+    fn int_shr(self, a: __m512i, n: u32) -> __m512i {
+        avx512!(_mm512_srlv_epi32(a, _mm512_set1_epi32(n as i32)))
+    }
+
+    #[inline(always)]
+    fn to_int(self, v: __m512) -> __m512i {
+        avx512!(_mm512_cvtps_epi32(v))
+    }
+
+    #[inline(always)]
+    fn to_float(self, v: __m512i) -> __m512 {
+        avx512!(_mm512_cvtepi32_ps(v))
+    }
+
+    #[inline(always)]
+    fn as_float(self, v: __m512i) -> __m512 {
+        avx512!(_mm512_castsi512_ps(v))
+    }
+
+    #[inline(always)]
+    fn bf16_pairs(self, v: __m512i) -> [__m512; 2] {
+        avx512!({
+            let high = _mm512_and_si512(v, _mm512_set1_epi32(0xffff_0000_u32 as i32));
+            [_mm512_castsi512_ps(_mm512_slli_epi32::<16>(v)), _mm512_castsi512_ps(high)]
+        })
+    }
+
+    #[inline(always)]
+    fn dot4<const WIDE: bool>(self, sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+        if VNNI {
+            return avx512!(_mm512_dpbusd_epi32(sum, codes, x));
+        }
+        avx512!({
+            let ones = _mm512_set1_epi16(1);
+            if WIDE {
+                // Two products of 8 bits overflow 16: the top bits go apart.
+                let low = _mm512_and_si512(codes, _mm512_set1_epi8(127));
+                let top = _mm512_and_si512(_mm512_srli_epi16::<7>(codes), _mm512_set1_epi8(1));
+                let low = _mm512_madd_epi16(_mm512_maddubs_epi16(low, x), ones);
+                let top = _mm512_madd_epi16(_mm512_maddubs_epi16(top, x), _mm512_set1_epi16(128));
+                _mm512_add_epi32(sum, _mm512_add_epi32(low, top))
+            } else {
+                _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), ones))
+            }
+        })
+    }
+
+    #[inline(always)]
+    fn swap_bytes(self, v: __m512i) -> __m512i {
+        const SWAP: [u8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+        avx512!(_mm512_shuffle_epi8(v, quarters!(SWAP)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_rows(self, rows: *const u8, mut stride: usize) -> [__m512i; 4] {
+        // Otherwise the compiler keeps 16 pointers through a loop, and most of them on the stack.
+        // SAFETY: no instruction.
+        unsafe { asm!("/* {0} */", inout(reg) stride, options(nomem, nostack, preserves_flags)) };
+        macro_rules! four {
+            ($i:literal) => {{
+                let row = |b: usize| rows.add(($i + 4 * b) * stride).cast();
+                let v = _mm512_castsi128_si512(_mm_loadu_si128(row(0)));
+                let v = _mm512_mask_broadcast_i32x4(v, 0x00f0, _mm_loadu_si128(row(1)));
+                let v = _mm512_mask_broadcast_i32x4(v, 0x0f00, _mm_loadu_si128(row(2)));
+                _mm512_mask_broadcast_i32x4(v, 0xf000, _mm_loadu_si128(row(3)))
+            }};
+        }
+        // SAFETY: the features are there, and the caller promises that the bytes can be read.
+        unsafe { [four!(0), four!(1), four!(2), four!(3)] }
+    }
+
+    #[inline(always)]
+    fn swap_lanes(self, v: [__m512i; 4]) -> [__m512i; 4] {
+        avx512!({
+            let (a, b) = (_mm512_unpacklo_epi32(v[0], v[1]), _mm512_unpackhi_epi32(v[0], v[1]));
+            let (c, d) = (_mm512_unpacklo_epi32(v[2], v[3]), _mm512_unpackhi_epi32(v[2], v[3]));
+            [
+                _mm512_unpacklo_epi64(a, c),
+                _mm512_unpackhi_epi64(a, c),
+                _mm512_unpacklo_epi64(b, d),
+                _mm512_unpackhi_epi64(b, d),
+            ]
+        })
+    }
+
+    #[inline(always)]
+    fn spread_codes<const BITS: usize>(self, v: __m512i) -> __m512i {
+        if VNNI {
+            // Eight codes into each 64-bit lane, then an unaligned byte for each code.
+            let lanes: [u8; 16] = const {
+                let mut lanes = [0x80; 16];
+                let mut i = 0;
+                while i < BITS {
+                    (lanes[i], lanes[8 + i]) = (i as u8, (BITS + i) as u8);
+                    i += 1;
+                }
+                lanes
             };
+            let places: [u8; 16] = const {
+                let mut places = [0; 16];
+                let mut i = 0;
+                while i < 16 {
+                    places[i] = (i % 8 * BITS) as u8;
+                    i += 1;
+                }
+                places
+            };
+            return avx512!({
+                let codes =
+                    _mm512_multishift_epi64_epi8(quarters!(places), _mm512_shuffle_epi8(v, quarters!(lanes)));
+                _mm512_and_si512(codes, _mm512_set1_epi8((1 << BITS) - 1))
+            });
         }
-        let front = front(from, n);
-        match n {
-            1 => avx512!(_mm512_castsi512_ps(_mm512_set1_epi32((front as i32) << 16))),
-            2 => spread!(_mm512_set1_epi32(front as i32), 2),
-            4 => spread!(_mm512_set1_epi64(front as i64), 4),
-            _ => spread!(_mm512_broadcast_i32x4(_mm_set_epi64x((front >> 64) as i64, front as i64)), 8),
-        }
+        avx512!({
+            let [first, second] = Packed::<BITS>::WORDS;
+            let shifts: [u16; 8] = const {
+                let mut shifts = [0; 8];
+                let mut i = 0;
+                while i < 8 {
+                    shifts[i] = Packed::<BITS>::SHIFTS[i] as u16;
+                    i += 1;
+                }
+                shifts
+            };
+            let mask = _mm512_set1_epi16((1 << BITS) - 1);
+            let first = _mm512_srlv_epi16(_mm512_shuffle_epi8(v, quarters!(first)), quarters!(shifts));
+            let second = _mm512_srlv_epi16(_mm512_shuffle_epi8(v, quarters!(second)), quarters!(shifts));
+            _mm512_packus_epi16(_mm512_and_si512(first, mask), _mm512_and_si512(second, mask))
+        })
     }
 }

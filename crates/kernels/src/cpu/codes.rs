@@ -1,159 +1,282 @@
-//! How each format's codes become vectors. A new format is one more [`Codes`] and one more arm in [`with_codes`].
+//! Rows of quantised matrices, decoded to bytes in the first-level cache.
+//!
+//! Matrix kernels work on 16 rows at a time, a lane each: codes of one byte, four columns a lane. For several tokens
+//! [`Decode`] writes those of eight groups of columns to the first-level cache, scales and biases as f32 beside them;
+//! for a single one they stay in registers. A new format is one more [`Codes`] and one more arm in [`with_codes`].
 
-use super::simd::{LANES, Packed, Simd, centre};
+use std::marker::PhantomData;
+use std::ops::Range;
 
-/// A format's codes along a row, cut into blocks.
-pub(super) trait Codes {
-    /// Bytes of a block.
-    const BYTES: usize;
-    /// Vectors in a block.
-    const VECTORS: usize;
-    /// Columns in a block.
-    const COLS: usize = Self::VECTORS * LANES;
-    /// What has been taken off the codes.
-    const CENTRE: f32 = 0.0;
-    /// How activations must lie to meet the codes.
-    const ORDER: Order;
+use quant::MatrixRef;
 
-    /// Vector `j` of the block that `codes` begins with: codes of affine formats, numbers of plain floats.
-    /// What follows the block may be read, and is not used.
-    fn vector<S: Simd>(s: S, codes: &[u8], j: usize) -> S::V;
+use super::simd::{Kernel, LANES, Lanes, Simd};
+
+/// Groups of columns that are decoded at a time.
+pub(super) const N_GROUP: usize = 8;
+/// The most columns of a group.
+const GROUP_MAX: usize = 128;
+/// Columns of a lane.
+pub(super) const LANE_COLS: usize = 4;
+/// Bytes of a row that are loaded at once.
+const LOAD_BYTES: usize = 16;
+/// Bytes of a row that eight groups take at most.
+const STAGE_BYTES: usize = N_GROUP * GROUP_MAX + LOAD_BYTES;
+
+/// 16 rows, eight groups of columns.
+pub(super) struct Tile {
+    /// `[columns / 4]`, a lane each row: four codes.
+    pub(super) codes: [Lanes<i32>; N_GROUP * GROUP_MAX / LANE_COLS],
+    /// `[group]`, a lane each row.
+    pub(super) scales: [Lanes; N_GROUP],
+    /// The same, for codes that are counted from their middle: `bias + middle·scale`.
+    pub(super) biases: [Lanes; N_GROUP],
+    /// Rows copied from where there are fewer than 16, or too few bytes behind them.
+    pub(super) stage: Stage,
 }
 
-/// Which column of a block is lane `l` of vector `j`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Order {
-    /// `16·j + l`
-    Rows,
-    /// `n·l + j`: lane `l` holds a word of `n` codes, which come out one per vector.
-    Words(usize),
-}
+/// Bytes of 16 rows.
+type Stage = [[u8; STAGE_BYTES]; LANES];
 
-/// Codes of 2, 4 or 8 bits: 16 words of 32 bits are a block, the low codes of all words its first vector.
-pub(super) struct Words<const BITS: u32>;
-
-impl<const BITS: u32> Codes for Words<BITS> {
-    const BYTES: usize = 64;
-    const VECTORS: usize = 32 / BITS as usize;
-    const ORDER: Order = Order::Words(32 / BITS as usize);
-    const CENTRE: f32 = centre(BITS);
-
-    #[inline(always)]
-    fn vector<S: Simd>(s: S, codes: &[u8], j: usize) -> S::V {
-        s.codes(codes[..64].try_into().expect("64 bytes"), BITS * j as u32, BITS)
+impl Default for Tile {
+    fn default() -> Self {
+        Self {
+            codes: [Lanes([0; LANES]); N_GROUP * GROUP_MAX / LANE_COLS],
+            scales: Default::default(),
+            biases: Default::default(),
+            stage: [[0; STAGE_BYTES]; LANES],
+        }
     }
 }
 
-/// Codes that straddle bytes (3, 5 or 6 bits). A block is 32 columns: the smallest group, so it has one scale.
+/// A format's codes.
+pub(super) trait Codes {
+    /// Bits of a code.
+    const BITS: usize;
+    /// Codes of a row are decoded by so many bytes, at most 16.
+    const STRIP_BYTES: usize;
+    /// Columns of as many bytes.
+    const STRIP_COLS: usize = Self::STRIP_BYTES * 8 / Self::BITS;
+    /// Lane vectors of as many columns.
+    const STRIP_VECTORS: usize = Self::STRIP_COLS / LANE_COLS;
+    /// Which columns share a lane.
+    const ORDER: Order;
+
+    /// 16 bytes of 16 rows, as [`Simd::load_rows`] gives them, turned so that a lane is a row.
+    fn words<S: Simd>(s: S, rows: [S::I; 4]) -> [S::I; 4];
+    /// Lane vector `i` of the strip.
+    fn vector<S: Simd>(s: S, words: &[S::I; 4], i: usize) -> S::I;
+}
+
+/// The middle of the codes of `bits` bits. Codes are taken relative to it: sums of `q·x` and `bias · Σ x` would
+/// otherwise be large and nearly cancel.
+pub(super) const fn middle(bits: u8) -> i32 {
+    1 << (bits - 1)
+}
+
+/// Lane vectors in steps of `n`: byte `i` of vector `n·j + k` is column `4·n·j + n·i + k`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Order(pub(super) usize);
+
+/// Codes of 2, 4 or 8 bits: a lane holds the same bits of each byte of a 32-bit word.
+pub(super) struct Words<const BITS: usize>;
+
+impl<const BITS: usize> Codes for Words<BITS> {
+    const BITS: usize = BITS;
+    const STRIP_BYTES: usize = LOAD_BYTES;
+    const ORDER: Order = Order(8 / BITS);
+
+    #[inline(always)]
+    fn words<S: Simd>(s: S, rows: [S::I; 4]) -> [S::I; 4] {
+        s.swap_lanes(rows)
+    }
+
+    #[inline(always)]
+    fn vector<S: Simd>(s: S, words: &[S::I; 4], i: usize) -> S::I {
+        let n = 8 / BITS;
+        let mask = s.int_splat(i32::from_le_bytes([((1u32 << BITS) - 1) as u8; 4]));
+        if BITS == 8 { words[i] } else { s.int_and(s.int_shr(words[i / n], (i % n * BITS) as u32), mask) }
+    }
+}
+
+/// Codes that straddle bytes: 3, 5 or 6 bits.
 pub(super) struct Straddling<const BITS: usize>;
 
 impl<const BITS: usize> Codes for Straddling<BITS> {
-    const BYTES: usize = 4 * BITS;
-    const VECTORS: usize = 2;
-    const ORDER: Order = Order::Rows;
-    const CENTRE: f32 = centre(BITS as u32);
+    const BITS: usize = BITS;
+    const STRIP_BYTES: usize = 2 * BITS;
+    const ORDER: Order = Order(1);
 
     #[inline(always)]
-    fn vector<S: Simd>(s: S, codes: &[u8], j: usize) -> S::V {
-        let layout = const { &Packed::new(BITS as u32) };
-        let at = 2 * BITS * j;
-        match codes.get(at..at + 16) {
-            Some(bytes) => s.packed_codes(bytes.try_into().expect("16 bytes"), layout),
-            None => {
-                let mut bytes = [0; 16];
-                bytes[..2 * BITS].copy_from_slice(&codes[at..at + 2 * BITS]);
-                s.packed_codes(&bytes, layout)
+    fn words<S: Simd>(s: S, rows: [S::I; 4]) -> [S::I; 4] {
+        let mut spread = rows;
+        for i in 0..4 {
+            spread[i] = s.spread_codes::<BITS>(rows[i]);
+        }
+        s.swap_lanes(spread)
+    }
+
+    #[inline(always)]
+    fn vector<S: Simd>(_: S, words: &[S::I; 4], i: usize) -> S::I {
+        words[i]
+    }
+}
+
+/// 16 rows of a quantised matrix. Those behind the last one repeat it.
+#[derive(Clone, Copy)]
+pub(super) struct Rows<'a> {
+    pub(super) w: MatrixRef<'a>,
+    /// Columns of a group.
+    pub(super) group: usize,
+    pub(super) first: usize,
+    /// Rows from these to those that will be needed next: their bytes are fetched meanwhile.
+    pub(super) ahead: usize,
+}
+
+impl<'a> Rows<'a> {
+    /// The codes of groups `groups`: pointer to those of the first row and distance of the rows; at [`LOAD_BYTES`] behind
+    /// the last strip, 16 rows can be read.
+    #[inline(always)]
+    pub(super) fn codes<C: Codes>(&self, groups: &Range<usize>, stage: &mut Stage) -> (*const u8, usize) {
+        let n_strip = (groups.len() * self.group).div_ceil(C::STRIP_COLS);
+        let from = groups.start * self.group * C::BITS / 8;
+        self.code_plane().rows(from, (n_strip - 1) * C::STRIP_BYTES + LOAD_BYTES, stage)
+    }
+
+    /// Where to fetch from while the codes from `group` on are used: the next rows in the order in which they lie in
+    /// memory, not in that in which they will be used.
+    #[inline(always)]
+    pub(super) fn next_codes<C: Codes>(&self, group: usize) -> *const u8 {
+        self.code_plane().at(self.ahead).wrapping_add(group * self.group * C::BITS / 8 * LANES)
+    }
+
+    fn code_plane(&self) -> Plane<'a> {
+        let (w, first) = (self.w, self.first);
+        Plane { bytes: w.codes, row_bytes: w.format.row_bytes(w.cols), n_row: w.rows, first }
+    }
+
+    /// Scales and biases of up to eight groups from `group` on; what lies behind the last group means nothing.
+    #[inline(always)]
+    pub(super) fn decode_scales<S: Simd, C: Codes>(&self, s: S, group: usize, tile: &mut Tile) {
+        let Tile { scales, biases, stage, .. } = tile;
+        let (w, first, row_bytes) = (self.w, self.first, 2 * self.w.format.row_groups(self.w.cols));
+        let middle = s.splat(middle(C::BITS as u8) as f32);
+        for (bytes, to) in [(w.scales, &mut *scales), (w.biases, &mut *biases)] {
+            let plane = Plane { bytes, row_bytes, n_row: w.rows, first };
+            let next = plane.at(self.ahead).wrapping_add(2 * group * LANES);
+            for line in (0..LOAD_BYTES * LANES).step_by(64) {
+                s.prefetch(next.wrapping_add(line));
+            }
+            let (rows, stride) = plane.rows(2 * group, LOAD_BYTES, stage);
+            // SAFETY: `Plane::rows` gave 16 rows of these bytes.
+            let pairs = s.swap_lanes(unsafe { s.load_rows(rows, stride) });
+            for j in 0..4 {
+                let [even, odd] = s.bf16_pairs(pairs[j]);
+                s.store(even, &mut to[2 * j].0);
+                s.store(odd, &mut to[2 * j + 1].0);
+            }
+        }
+        for g in 0..N_GROUP {
+            let bias = s.fma(middle, s.load(&scales[g].0), s.load(&biases[g].0));
+            s.store(bias, &mut biases[g].0);
+        }
+    }
+}
+
+/// Decodes groups `groups` (at most eight) of 16 rows.
+pub(super) struct Decode<'a, C> {
+    pub(super) rows: Rows<'a>,
+    pub(super) groups: Range<usize>,
+    pub(super) tile: &'a mut Tile,
+    pub(super) codes: PhantomData<C>,
+}
+
+impl<C: Codes> Kernel for Decode<'_, C> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        let Self { rows, groups, tile, .. } = self;
+        rows.decode_scales::<S, C>(s, groups.start, tile);
+        let next = rows.next_codes::<C>(groups.start);
+        let n_strip = (groups.len() * rows.group).div_ceil(C::STRIP_COLS);
+        let (from, stride) = rows.codes::<C>(&groups, &mut tile.stage);
+        for (i, to) in tile.codes.chunks_exact_mut(C::STRIP_VECTORS).take(n_strip).enumerate() {
+            for line in (0..C::STRIP_BYTES * LANES).step_by(64) {
+                s.prefetch(next.wrapping_add(i * C::STRIP_BYTES * LANES + line));
+            }
+            // SAFETY: `Rows::codes` gave 16 rows with the bytes of all strips.
+            let words = C::words(s, unsafe { s.load_rows(from.wrapping_add(i * C::STRIP_BYTES), stride) });
+            for j in 0..C::STRIP_VECTORS {
+                s.int_store(C::vector(s, &words, j), &mut to[j].0);
             }
         }
     }
 }
 
-/// IEEE single precision.
-pub(super) struct Float32;
+/// 16 rows of a plane of a matrix.
+#[derive(Clone, Copy)]
+struct Plane<'a> {
+    bytes: &'a [u8],
+    row_bytes: usize,
+    n_row: usize,
+    first: usize,
+}
 
-impl Codes for Float32 {
-    const BYTES: usize = 512;
-    const VECTORS: usize = 8;
-    const ORDER: Order = Order::Rows;
+impl Plane<'_> {
+    /// Where row `first + ahead` begins, if there is one.
+    fn at(&self, ahead: usize) -> *const u8 {
+        self.bytes.as_ptr().wrapping_add((self.first + ahead) * self.row_bytes)
+    }
 
+    /// Byte `from` of the first row, of which `n` can be read, as can those of the 15 rows that follow, each the
+    /// returned number of bytes behind the one before. In place if all that lies in the plane, else copied to `stage`.
     #[inline(always)]
-    fn vector<S: Simd>(s: S, codes: &[u8], j: usize) -> S::V {
-        let (numbers, _) = codes[64 * j..64 * j + 64].as_chunks::<4>();
-        s.load(&std::array::from_fn(|i| f32::from_le_bytes(numbers[i])))
+    fn rows(&self, from: usize, n: usize, stage: &mut Stage) -> (*const u8, usize) {
+        let Self { bytes, row_bytes, n_row, first } = *self;
+        if first + LANES <= n_row && (first + LANES - 1) * row_bytes + from + n <= bytes.len() {
+            return (bytes[first * row_bytes + from..].as_ptr(), row_bytes);
+        }
+        assert!(n <= STAGE_BYTES, "{n} bytes of a row at once");
+        for (r, to) in stage.iter_mut().enumerate() {
+            let row = (first + r).min(n_row - 1) * row_bytes;
+            let from = &bytes[row + from..row + row_bytes.min(from + n)];
+            to[..from.len()].copy_from_slice(from);
+        }
+        (stage.as_ptr().cast(), STAGE_BYTES)
     }
 }
 
-/// IEEE half precision.
-pub(super) struct Float16;
-
-impl Codes for Float16 {
-    const BYTES: usize = 256;
-    const VECTORS: usize = 8;
-    const ORDER: Order = Order::Rows;
-
-    #[inline(always)]
-    fn vector<S: Simd>(s: S, codes: &[u8], j: usize) -> S::V {
-        s.load_f16(codes[32 * j..32 * j + 32].try_into().expect("32 bytes"))
-    }
-}
-
-/// bfloat16.
-pub(super) struct BFloat16;
-
-impl Codes for BFloat16 {
-    const BYTES: usize = 256;
-    const VECTORS: usize = 8;
-    const ORDER: Order = Order::Rows;
-
-    #[inline(always)]
-    fn vector<S: Simd>(s: S, codes: &[u8], j: usize) -> S::V {
-        s.load_bf16(codes[32 * j..32 * j + 32].try_into().expect("32 bytes"))
-    }
-}
-
-/// Evaluates `$e` with `$codes` standing for the [`Codes`] of a [`quant::Format`].
+/// Evaluates `$e` with `$codes` standing for the [`Codes`] of so many bits.
 macro_rules! with_codes {
-    ($format:expr, $codes:ident => $e:expr) => {{
+    ($bits:expr, $codes:ident => $e:expr) => {{
         #[allow(unused_imports)]
-        use $crate::cpu::codes::*;
-        match $format {
-            ::quant::Format::F32 => {
-                type $codes = Float32;
-                $e
-            }
-            ::quant::Format::F16 => {
-                type $codes = Float16;
-                $e
-            }
-            ::quant::Format::Bf16 => {
-                type $codes = BFloat16;
-                $e
-            }
-            ::quant::Format::Affine { bits: 2, .. } => {
+        use $crate::cpu::codes::{Straddling, Words};
+        match $bits {
+            2 => {
                 type $codes = Words<2>;
                 $e
             }
-            ::quant::Format::Affine { bits: 3, .. } => {
+            3 => {
                 type $codes = Straddling<3>;
                 $e
             }
-            ::quant::Format::Affine { bits: 4, .. } => {
+            4 => {
                 type $codes = Words<4>;
                 $e
             }
-            ::quant::Format::Affine { bits: 5, .. } => {
+            5 => {
                 type $codes = Straddling<5>;
                 $e
             }
-            ::quant::Format::Affine { bits: 6, .. } => {
+            6 => {
                 type $codes = Straddling<6>;
                 $e
             }
-            ::quant::Format::Affine { bits: 8, .. } => {
+            8 => {
                 type $codes = Words<8>;
                 $e
             }
-            other @ ::quant::Format::Affine { .. } => panic!("{other} is not a format"),
+            bits => panic!("codes of {bits} bits"),
         }
     }};
 }

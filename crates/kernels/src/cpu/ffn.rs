@@ -3,44 +3,40 @@
 //! `down · (silu(gate · x) ⊙ (up · x))` for many (expert, token) pairs at once. All experts' rows are one list of
 //! jobs, so threads stay busy whether one token asks for ten experts or a prompt asks for hundreds.
 
-use std::ops::Range;
-
 use quant::MatrixRef;
 
 use super::isa::Token;
-use super::matmul::{JOB_ROWS, TileMax, room, rows_per_job};
+use super::matmul::room;
 use super::pool::Pool;
-use super::prepare::{Layout, Prepare, PreparedTile, TILE_MAX, Tile, prepared, tiles};
-use super::product::{PAIR, Product};
+use super::product::{BLOCK_ROWS, Blocks, Inputs, Layout, PAIR_ROWS, Span, TOKENS_MAX, tiles};
 use super::share::Share;
 use super::simd::{Kernel, LANES, Lanes, Simd, load_at, silu, store_at};
 use crate::ExpertJob;
 
-/// Rows of gate and up whose products wait in registers' reach for the SiLU.
-const HIDDEN_ROWS: usize = 2 * LANES;
 /// Scratch of one call, kept from call to call.
 #[derive(Default)]
 pub(super) struct Scratch {
     /// Prepared inputs, then prepared hidden vectors.
-    prepared: Vec<Lanes>,
+    prepared: Vec<Lanes<i32>>,
     /// Inputs prepared for `up` where its layout is not that of `gate`.
-    prepared_up: Vec<Lanes>,
+    prepared_up: Vec<Lanes<i32>>,
     /// `[n_pair, d_ff]`
     hidden: Vec<f32>,
     /// The first (expert, token) pair of each job.
     first_pair: Vec<usize>,
-    /// Job and tile of its tokens.
-    tiles: Vec<(usize, Tile)>,
+    /// Job and tile of its tokens, for the largest tiles of any layout.
+    tiles: Vec<(usize, Span)>,
     /// Job and first row of the rows computed together.
     rows: Vec<(usize, usize)>,
     rows_out: Vec<u32>,
 }
 
-/// `out[row_out] = ffn(x[row_in])` for all rows of all jobs; all experts have one shape.
+/// `out[row_out] = ffn(x[row_in])` for all rows of all jobs; all experts have one shape. `planes` as in `fixed.rs`.
 pub(super) fn experts(
     compute: (Token, &Pool),
     jobs: &[ExpertJob<'_>],
     x: &[f32],
+    planes: usize,
     out: &mut [f32],
     scratch: &mut Scratch,
 ) {
@@ -52,41 +48,31 @@ pub(super) fn experts(
     }
     assert_rows_differ(jobs, &mut scratch.rows_out);
     let (isa, pool) = compute;
-    let n_pair = list_tiles(jobs, isa.run(TileMax), scratch);
+    let n_pair = list_pairs(jobs, &mut scratch.first_pair);
     scratch.hidden.resize(scratch.hidden.len().max(n_pair * d_ff), 0.0);
     let Scratch { prepared, prepared_up, hidden, first_pair, tiles, rows, .. } = scratch;
-    let batch = Batch { jobs, first_pair, tiles, n_pair };
+    let batch = Batch { jobs, first_pair, n_pair, planes };
 
     let input = |job: usize, t: usize| {
         let row = jobs[job].rows[t].0 as usize;
         &x[row * d_model..(row + 1) * d_model]
     };
-    let gate = batch.prepare(compute, |job| Layout::new(job.gate.format, d_model), input, prepared);
-    let one_layout =
-        |job: &ExpertJob<'_>| Layout::new(job.gate.format, d_model) == Layout::new(job.up.format, d_model);
+    let gate = batch.prepare(compute, |job| job.gate, input, prepared, tiles);
+    let one_layout = |job: &ExpertJob<'_>| batch.layout(job.gate) == batch.layout(job.up);
     let up = if jobs.iter().all(one_layout) {
         gate
     } else {
-        batch.prepare(compute, |job| Layout::new(job.up.format, d_model), input, prepared_up)
+        batch.prepare(compute, |job| job.up, input, prepared_up, tiles)
     };
-    list_rows(jobs.len(), d_ff, HIDDEN_ROWS, rows);
+    list_rows(jobs.len(), d_ff, BLOCK_ROWS, rows);
     let shared = Share::new(&mut hidden[..n_pair * d_ff]);
-    pool.run(rows.len(), &|i| {
-        let (job, first_row) = rows[i];
-        let range = first_row..d_ff.min(first_row + HIDDEN_ROWS);
-        hidden_rows(isa, &batch, (job, range), (gate, up), &shared);
-    });
+    pool.run(rows.len(), &|i| hidden_rows(isa, &batch, rows[i], (gate, up), &shared));
 
     let hidden = |job: usize, t: usize| &hidden[(batch.first_pair[job] + t) * d_ff..][..d_ff];
-    let hidden = batch.prepare(compute, |job| Layout::new(job.down.format, d_ff), hidden, prepared);
-    let n_row = rows_per_job(d_model * jobs.len(), pool.n_thread());
-    list_rows(jobs.len(), d_model, n_row, rows);
+    let hidden = batch.prepare(compute, |job| job.down, hidden, prepared, tiles);
+    list_rows(jobs.len(), d_model, PAIR_ROWS, rows);
     let shared = Share::new(out);
-    pool.run(rows.len(), &|i| {
-        let (job, first_row) = rows[i];
-        let range = first_row..d_model.min(first_row + n_row);
-        down_rows(isa, &batch, (job, range), hidden, &shared);
-    });
+    pool.run(rows.len(), &|i| down_rows(isa, &batch, rows[i], hidden, &shared));
 }
 
 /// Two pairs that write one row would race.
@@ -97,14 +83,12 @@ fn assert_rows_differ(jobs: &[ExpertJob<'_>], rows_out: &mut Vec<u32>) {
     assert!(rows_out.windows(2).all(|w| w[0] != w[1]), "two results for one output row");
 }
 
-/// Fills `tiles` and `first_pair`; the number of pairs.
-fn list_tiles(jobs: &[ExpertJob<'_>], max: usize, scratch: &mut Scratch) -> usize {
-    scratch.tiles.clear();
-    scratch.first_pair.clear();
+/// Fills `first_pair`; the number of pairs.
+fn list_pairs(jobs: &[ExpertJob<'_>], first_pair: &mut Vec<usize>) -> usize {
+    first_pair.clear();
     let mut n_pair = 0;
-    for (j, job) in jobs.iter().enumerate() {
-        scratch.first_pair.push(n_pair);
-        scratch.tiles.extend(tiles(job.rows.len(), max).map(|tile| (j, tile)));
+    for job in jobs {
+        first_pair.push(n_pair);
         n_pair += job.rows.len();
     }
     n_pair
@@ -115,81 +99,97 @@ fn list_rows(n_job: usize, n_row: usize, step: usize, rows: &mut Vec<(usize, usi
     rows.extend((0..n_job).flat_map(|job| (0..n_row).step_by(step).map(move |row| (job, row))));
 }
 
-/// The jobs of one call and how their tokens are cut.
+/// The jobs of one call.
 struct Batch<'a> {
     jobs: &'a [ExpertJob<'a>],
     first_pair: &'a [usize],
-    tiles: &'a [(usize, Tile)],
     n_pair: usize,
+    planes: usize,
 }
 
 /// Vectors of all pairs, laid out for the matrices that read them.
 #[derive(Clone, Copy)]
-struct Inputs<'a> {
-    buffer: &'a [Lanes],
+struct Prepared<'a> {
+    lanes: &'a [Lanes<i32>],
     /// Vectors from one pair to the next: room for the widest layout of the call.
     stride: usize,
 }
 
 impl Batch<'_> {
-    /// Lays out `row(job, t)` for token `t` of each job.
+    fn layout(&self, w: MatrixRef<'_>) -> Layout {
+        Layout::new(w.format, w.cols, self.planes)
+    }
+
+    /// Lays out `row(job, t)` for token `t` of each job, for the matrix `w` of it.
     fn prepare<'x, 'p>(
         &self,
         (isa, pool): (Token, &Pool),
-        layout: impl Fn(&ExpertJob<'_>) -> Layout + Sync,
+        w: impl for<'j> Fn(&ExpertJob<'j>) -> MatrixRef<'j> + Sync,
         row: impl Fn(usize, usize) -> &'x [f32] + Sync,
-        buffer: &'p mut Vec<Lanes>,
-    ) -> Inputs<'p> {
-        let stride = self.jobs.iter().map(|job| layout(job).n_lanes()).max().unwrap_or(0);
-        let buffer = room(buffer, self.n_pair * stride);
-        let shared = Share::new(buffer);
-        pool.run(self.tiles.len(), &|i| {
-            let (job, tile) = self.tiles[i];
-            let (layout, base) = (layout(&self.jobs[job]), self.first_pair[job] * stride);
-            isa.run(Prepare { layout, tile, row: |t| row(job, t), buffer: &shared, base });
+        lanes: &'p mut Vec<Lanes<i32>>,
+        list: &mut Vec<(usize, Span)>,
+    ) -> Prepared<'p> {
+        list.clear();
+        for (j, job) in self.jobs.iter().enumerate() {
+            let max = self.layout(w(job)).tile_max(isa);
+            list.extend(tiles(job.rows.len(), max).map(|tile| (j, tile)));
+        }
+        let stride = self.jobs.iter().map(|job| self.layout(w(job)).n_lanes()).max().unwrap_or(0);
+        let lanes = room(lanes, self.n_pair * stride);
+        let shared = Share::new(lanes);
+        pool.run(list.len(), &|i| {
+            let (j, Span { first, n_token }) = list[i];
+            let layout = self.layout(w(&self.jobs[j]));
+            let at = self.first_pair[j] * stride + first * layout.n_lanes();
+            // SAFETY: tiles of one step do not overlap.
+            let to = unsafe { shared.part(at, n_token * layout.n_lanes()) };
+            layout.prepare(isa, n_token, |t| row(j, first + t), to);
         });
-        Inputs { buffer, stride }
+        Prepared { lanes, stride }
     }
 
-    /// The inputs of a tile of a job, for the matrix `w`.
-    fn tile<'p>(&self, inputs: Inputs<'p>, w: MatrixRef<'_>, job: usize, tile: Tile) -> PreparedTile<'p> {
-        prepared(&Layout::new(w.format, w.cols), &inputs.buffer[self.first_pair[job] * inputs.stride..], tile)
+    /// The inputs of job `j` for its matrix `w`.
+    fn inputs<'p>(&self, prepared: Prepared<'p>, j: usize, w: MatrixRef<'_>) -> Inputs<'p> {
+        let lanes = &prepared.lanes[self.first_pair[j] * prepared.stride..];
+        Inputs { layout: self.layout(w), n_token: self.jobs[j].rows.len(), lanes }
     }
 }
 
-/// Rows `rows` of `silu(gate · x) ⊙ (up · x)` of one job, into its pairs' rows of `hidden`.
+/// The tokens of a job, in cuts that [`Blocks::multiply`] takes.
+fn cuts(n_token: usize) -> impl Iterator<Item = Span> {
+    let cut = move |first| Span { first, n_token: TOKENS_MAX.min(n_token - first) };
+    (0..n_token).step_by(TOKENS_MAX).map(cut)
+}
+
+/// 16 rows of `silu(gate · x) ⊙ (up · x)` of one job, from `row` on, into its pairs' rows of `hidden`.
 fn hidden_rows(
     isa: Token,
     batch: &Batch<'_>,
-    (j, rows): (usize, Range<usize>),
-    (gate_inputs, up_inputs): (Inputs<'_>, Inputs<'_>),
+    (j, row): (usize, usize),
+    (gate_inputs, up_inputs): (Prepared<'_>, Prepared<'_>),
     hidden: &Share<'_, f32>,
 ) {
     let ExpertJob { gate, up, rows: tokens, .. } = batch.jobs[j];
-    let mut y = [0.0; 2 * TILE_MAX * HIDDEN_ROWS];
-    for tile in tiles(tokens.len(), isa.run(TileMax)) {
-        let x = batch.tile(gate_inputs, gate, j, tile);
-        let (mut g, mut u) = ([[0.0; HIDDEN_ROWS]; TILE_MAX], [[0.0; HIDDEN_ROWS]; TILE_MAX]);
+    let n_row = BLOCK_ROWS.min(gate.rows - row);
+    let finish = |t: usize, sums: &[Lanes; 2]| {
+        let pair = batch.first_pair[j] + t;
+        // SAFETY: each job of the step has its own rows of its own pairs.
+        let to = unsafe { hidden.part(pair * gate.rows + row, n_row) };
+        isa.run(SiluMul { gate: &sums[0].0, up: &sums[1].0, to });
+    };
+    for cut in cuts(tokens.len()) {
+        let x = batch.inputs(gate_inputs, j, gate);
         if gate.format == up.format {
-            Product::both([gate, up], &rows, x, &mut y).run(isa);
-            for (t, y) in y.chunks_exact(2 * rows.len()).take(tile.n_token).enumerate() {
-                for (i, &[g_i, u_i]) in y.as_chunks::<2>().0.iter().enumerate() {
-                    (g[t][i], u[t][i]) = (g_i, u_i);
-                }
-            }
-        } else {
-            let n = rows.len().next_multiple_of(PAIR);
-            for (w, x, to) in [(gate, x, &mut g), (up, batch.tile(up_inputs, up, j, tile), &mut u)] {
-                Product::rows(w, &rows, x, &mut y).run(isa);
-                to.iter_mut().zip(y.chunks_exact(n)).for_each(|(to, y)| to[..n].copy_from_slice(y));
-            }
+            Blocks::both([gate, up], row).multiply(isa, x, cut, finish);
+            continue;
         }
-        for t in 0..tile.n_token {
-            let pair = batch.first_pair[j] + tile.first + t;
-            // SAFETY: each job of the step has its own rows of its own pairs.
-            let to = unsafe { hidden.part(pair * gate.rows + rows.start, rows.len()) };
-            isa.run(SiluMul { gate: &g[t], up: &u[t], to });
-        }
+        // Rare: each matrix apart.
+        let mut gates = [Lanes::default(); TOKENS_MAX];
+        Blocks::neighbours(gate, row).multiply(isa, x, cut, |t, sums| gates[t - cut.first] = sums[0]);
+        let x = batch.inputs(up_inputs, j, up);
+        Blocks::neighbours(up, row).multiply(isa, x, cut, |t, sums| {
+            finish(t, &[gates[t - cut.first], sums[0]]);
+        });
     }
 }
 
@@ -212,23 +212,23 @@ impl Kernel for SiluMul<'_> {
     }
 }
 
-/// Rows `rows` of `down · hidden` of one job, into its tokens' rows of `out`.
+/// 32 rows of `down · hidden` of one job, from `row` on, into its tokens' rows of `out`.
 fn down_rows(
     isa: Token,
     batch: &Batch<'_>,
-    (j, rows): (usize, Range<usize>),
-    hidden: Inputs<'_>,
+    (j, row): (usize, usize),
+    hidden: Prepared<'_>,
     out: &Share<'_, f32>,
 ) {
     let ExpertJob { down, rows: tokens, .. } = batch.jobs[j];
-    let mut y = [0.0; TILE_MAX * JOB_ROWS.end];
-    for tile in tiles(tokens.len(), isa.run(TileMax)) {
-        Product::rows(down, &rows, batch.tile(hidden, down, j, tile), &mut y).run(isa);
-        let y = y.chunks_exact(rows.len().next_multiple_of(PAIR));
-        for (token, y) in tokens[tile.first..tile.first + tile.n_token].iter().zip(y) {
+    let n_row = PAIR_ROWS.min(down.rows - row);
+    for cut in cuts(tokens.len()) {
+        Blocks::neighbours(down, row).multiply(isa, batch.inputs(hidden, j, down), cut, |t, sums| {
             // SAFETY: each job of the step has its own rows, and no two pairs have one output row.
-            let to = unsafe { out.part(token.1 as usize * down.rows + rows.start, rows.len()) };
-            to.copy_from_slice(&y[..rows.len()]);
-        }
+            let to = unsafe { out.part(tokens[t].1 as usize * down.rows + row, n_row) };
+            for (to, sums) in to.chunks_mut(BLOCK_ROWS).zip(sums) {
+                to.copy_from_slice(&sums.0[..to.len()]);
+            }
+        });
     }
 }

@@ -2,7 +2,7 @@
 
 use half::{bf16, f16};
 
-use super::simd::{LANES, Packed, Simd, centre};
+use super::simd::{LANES, Simd};
 
 /// Needs nothing.
 #[derive(Clone, Copy)]
@@ -10,9 +10,11 @@ pub(super) struct Generic;
 
 impl Simd for Generic {
     type V = [f32; LANES];
+    type I = [i32; LANES];
 
     // No token profits from a neighbour where nothing is held in registers anyway.
     const TILE: usize = 1;
+    const N_SUM: usize = 6;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -82,23 +84,6 @@ impl Simd for Generic {
     fn prefetch(self, _at: *const u8) {}
 
     #[inline(always)]
-    fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> Self::V {
-        let (words, _) = words.as_chunks::<4>();
-        std::array::from_fn(|i| {
-            ((u32::from_le_bytes(words[i]) >> shift) & ((1 << bits) - 1)) as f32 - centre(bits)
-        })
-    }
-
-    #[inline(always)]
-    fn packed_codes(self, bytes: &[u8; 16], layout: &Packed) -> Self::V {
-        let all = u128::from_le_bytes(*bytes);
-        std::array::from_fn(|i| {
-            let code = (all >> (i as u32 * layout.bits)) as u32 & ((1 << layout.bits) - 1);
-            code as f32 - centre(layout.bits)
-        })
-    }
-
-    #[inline(always)]
     fn load_bf16(self, from: &[u8; 32]) -> Self::V {
         let (from, _) = from.as_chunks::<2>();
         std::array::from_fn(|i| bf16::from_le_bytes(from[i]).to_f32())
@@ -111,8 +96,104 @@ impl Simd for Generic {
     }
 
     #[inline(always)]
-    fn spread_bf16(self, from: &[u8], n: usize) -> Self::V {
-        let (from, _) = from.as_chunks::<2>();
-        std::array::from_fn(|i| bf16::from_le_bytes(from[i * n / LANES]).to_f32())
+    fn int_splat(self, x: i32) -> Self::I {
+        [x; LANES]
+    }
+
+    #[inline(always)]
+    fn int_load(self, from: &[i32; LANES]) -> Self::I {
+        *from
+    }
+
+    #[inline(always)]
+    fn int_store(self, v: Self::I, to: &mut [i32; LANES]) {
+        *to = v;
+    }
+
+    #[inline(always)]
+    fn int_add(self, a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|i| a[i].wrapping_add(b[i]))
+    }
+
+    #[inline(always)]
+    fn int_and(self, a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|i| a[i] & b[i])
+    }
+
+    #[inline(always)]
+    fn int_xor(self, a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|i| a[i] ^ b[i])
+    }
+
+    #[inline(always)]
+    fn int_shl_8(self, a: Self::I) -> Self::I {
+        a.map(|a| a << 8)
+    }
+
+    #[inline(always)]
+    fn int_shr(self, a: Self::I, n: u32) -> Self::I {
+        a.map(|a| (a as u32 >> n) as i32)
+    }
+
+    #[inline(always)]
+    fn to_int(self, v: Self::V) -> Self::I {
+        v.map(|v| v.round_ties_even() as i32)
+    }
+
+    #[inline(always)]
+    fn to_float(self, v: Self::I) -> Self::V {
+        v.map(|v| v as f32)
+    }
+
+    #[inline(always)]
+    fn as_float(self, v: Self::I) -> Self::V {
+        v.map(|v| f32::from_bits(v as u32))
+    }
+
+    #[inline(always)]
+    fn bf16_pairs(self, v: Self::I) -> [Self::V; 2] {
+        [v.map(|v| f32::from_bits((v as u32) << 16)), v.map(|v| f32::from_bits(v as u32 & 0xffff_0000))]
+    }
+
+    #[inline(always)]
+    fn dot4<const WIDE: bool>(self, sum: Self::I, codes: Self::I, x: Self::I) -> Self::I {
+        std::array::from_fn(|lane| {
+            let (codes, x) = (codes[lane].to_le_bytes(), x[lane].to_le_bytes());
+            (0..4).fold(sum[lane], |sum, i| sum.wrapping_add(codes[i] as i32 * x[i] as i8 as i32))
+        })
+    }
+
+    #[inline(always)]
+    fn swap_bytes(self, v: Self::I) -> Self::I {
+        std::array::from_fn(|lane| {
+            let from = lane / 4 * 4;
+            i32::from_le_bytes(std::array::from_fn(|j| v[from + j].to_le_bytes()[lane % 4]))
+        })
+    }
+
+    #[inline(always)]
+    unsafe fn load_rows(self, rows: *const u8, stride: usize) -> [Self::I; 4] {
+        std::array::from_fn(|i| {
+            std::array::from_fn(|lane| {
+                let at = (lane / 4 * 4 + i) * stride + lane % 4 * 4;
+                // SAFETY: the caller promises that 16 bytes of 16 rows can be read.
+                i32::from_le_bytes(unsafe { rows.add(at).cast::<[u8; 4]>().read() })
+            })
+        })
+    }
+
+    #[inline(always)]
+    fn swap_lanes(self, v: [Self::I; 4]) -> [Self::I; 4] {
+        std::array::from_fn(|i| std::array::from_fn(|lane| v[lane % 4][lane / 4 * 4 + i]))
+    }
+
+    #[inline(always)]
+    fn spread_codes<const BITS: usize>(self, v: Self::I) -> Self::I {
+        std::array::from_fn(|lane| {
+            let from = lane / 4 * 4;
+            let all = (0..4).rev().fold(0u128, |all, i| all << 32 | v[from + i] as u32 as u128);
+            let code = |i: usize| (all >> ((lane % 4 * 4 + i) * BITS)) as u8 & ((1 << BITS) - 1);
+            i32::from_le_bytes(std::array::from_fn(code))
+        })
     }
 }

@@ -18,15 +18,22 @@ pub enum Isa {
     Generic,
     /// x86-64 with AVX2, FMA and F16C.
     Avx2,
+    /// The same with AVX-VNNI: sums of four products of bytes.
+    Avx2Vnni,
     /// x86-64 with AVX-512 F, BW, VL and DQ.
     Avx512,
+    /// The same with AVX-512 VNNI and VBMI.
+    Avx512Vnni,
     /// 64-bit Arm.
     Neon,
+    /// The same with the dot products of dotprod and i8mm.
+    NeonDot,
 }
 
 impl Isa {
     /// All of them, the slowest first.
-    pub const ALL: [Isa; 4] = [Isa::Generic, Isa::Neon, Isa::Avx2, Isa::Avx512];
+    pub const ALL: [Isa; 7] =
+        [Isa::Generic, Isa::Neon, Isa::NeonDot, Isa::Avx2, Isa::Avx2Vnni, Isa::Avx512, Isa::Avx512Vnni];
 
     /// The best that this CPU has.
     pub fn detect() -> Isa {
@@ -45,8 +52,11 @@ impl fmt::Display for Isa {
         f.write_str(match self {
             Isa::Generic => "generic",
             Isa::Avx2 => "AVX2",
+            Isa::Avx2Vnni => "AVX2 with VNNI",
             Isa::Avx512 => "AVX-512",
+            Isa::Avx512Vnni => "AVX-512 with VNNI",
             Isa::Neon => "NEON",
+            Isa::NeonDot => "NEON with dot products",
         })
     }
 }
@@ -56,11 +66,17 @@ impl fmt::Display for Isa {
 pub(super) enum Token {
     Generic(Generic),
     #[cfg(target_arch = "x86_64")]
-    Avx2(Avx2),
+    Avx2(Avx2<false>),
     #[cfg(target_arch = "x86_64")]
-    Avx512(Avx512),
+    Avx2Vnni(Avx2<true>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512(Avx512<false>),
+    #[cfg(target_arch = "x86_64")]
+    Avx512Vnni(Avx512<true>),
     #[cfg(target_arch = "aarch64")]
-    Neon(Neon),
+    Neon(Neon<false>),
+    #[cfg(target_arch = "aarch64")]
+    NeonDot(Neon<true>),
 }
 
 impl Token {
@@ -68,11 +84,17 @@ impl Token {
         match isa {
             Isa::Generic => Some(Token::Generic(Generic)),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx2 => Avx2::detect().map(Token::Avx2),
+            Isa::Avx2 => Avx2::<false>::detect().map(Token::Avx2),
             #[cfg(target_arch = "x86_64")]
-            Isa::Avx512 => Avx512::detect().map(Token::Avx512),
+            Isa::Avx2Vnni => Avx2::<true>::detect().map(Token::Avx2Vnni),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512 => Avx512::<false>::detect().map(Token::Avx512),
+            #[cfg(target_arch = "x86_64")]
+            Isa::Avx512Vnni => Avx512::<true>::detect().map(Token::Avx512Vnni),
             #[cfg(target_arch = "aarch64")]
-            Isa::Neon => Neon::detect().map(Token::Neon),
+            Isa::Neon => Neon::<false>::detect().map(Token::Neon),
+            #[cfg(target_arch = "aarch64")]
+            Isa::NeonDot => Neon::<true>::detect().map(Token::NeonDot),
             #[allow(unreachable_patterns)]
             _ => None,
         }
@@ -84,22 +106,47 @@ impl Token {
             #[cfg(target_arch = "x86_64")]
             Token::Avx2(_) => Isa::Avx2,
             #[cfg(target_arch = "x86_64")]
+            Token::Avx2Vnni(_) => Isa::Avx2Vnni,
+            #[cfg(target_arch = "x86_64")]
             Token::Avx512(_) => Isa::Avx512,
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512Vnni(_) => Isa::Avx512Vnni,
             #[cfg(target_arch = "aarch64")]
             Token::Neon(_) => Isa::Neon,
+            #[cfg(target_arch = "aarch64")]
+            Token::NeonDot(_) => Isa::NeonDot,
         }
     }
 
-    /// Runs the kernel as compiled for this instruction set.
+    /// Runs the kernel as compiled for this instruction set, without what only [`Token::run_int`] uses.
     pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         match self {
             Token::Generic(s) => kernel.run(s),
             #[cfg(target_arch = "x86_64")]
             Token::Avx2(s) => s.run(kernel),
             #[cfg(target_arch = "x86_64")]
+            Token::Avx2Vnni(s) => s.base().run(kernel),
+            #[cfg(target_arch = "x86_64")]
             Token::Avx512(s) => s.run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512Vnni(s) => s.base().run(kernel),
             #[cfg(target_arch = "aarch64")]
             Token::Neon(s) => s.run(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Token::NeonDot(s) => s.base().run(kernel),
+        }
+    }
+
+    /// Runs a kernel that works on bytes: those profit from instructions that the others have no use for.
+    pub(super) fn run_int<K: Kernel>(self, kernel: K) -> K::Output {
+        match self {
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx2Vnni(s) => s.run(kernel),
+            #[cfg(target_arch = "x86_64")]
+            Token::Avx512Vnni(s) => s.run(kernel),
+            #[cfg(target_arch = "aarch64")]
+            Token::NeonDot(s) => s.run(kernel),
+            other => other.run(kernel),
         }
     }
 }

@@ -1,8 +1,9 @@
 //! The CPU backend: a thread pool and kernels written once for every instruction set.
 //!
 //! `pool.rs` threads; `isa.rs` what the CPU has; `simd.rs` the 16-lane vector all kernels use, implemented by
-//! `avx512.rs`, `avx2.rs`, `neon.rs`, `generic.rs`; `codes.rs` the weight formats; `prepare.rs`, `product.rs`,
-//! `matmul.rs`, `ffn.rs` matrix products; `pointwise.rs`, `attention.rs`, `delta_net.rs` the rest.
+//! `avx512.rs`, `avx2.rs`, `neon.rs`, `generic.rs`; `codes.rs`, `fixed.rs` quantised matrices and `floats.rs` plain
+//! ones, put together by `product.rs` for `matmul.rs` and `ffn.rs`; `pointwise.rs`, `attention.rs`, `delta_net.rs` the
+//! rest.
 #![allow(unsafe_code)]
 
 mod attention;
@@ -14,6 +15,8 @@ mod bandwidth;
 mod codes;
 mod delta_net;
 mod ffn;
+mod fixed;
+mod floats;
 mod flops;
 mod generic;
 mod isa;
@@ -22,7 +25,6 @@ mod matmul;
 mod neon;
 mod pointwise;
 mod pool;
-mod prepare;
 mod product;
 mod share;
 mod simd;
@@ -34,7 +36,7 @@ use quant::{Matrix, MatrixRef};
 
 pub use isa::Isa;
 
-use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Rope};
+use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Precision, Rope};
 use isa::Token;
 use pool::Pool;
 use simd::Lanes;
@@ -45,14 +47,38 @@ use simd::Lanes;
 pub struct Cpu {
     isa: Token,
     pool: Pool,
+    activations: Activations,
     scratch: Mutex<Scratch>,
+}
+
+/// What products of quantised matrices round activations to, group by group.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Activations {
+    /// To 24 bits: as precise as sums in f32.
+    #[default]
+    Exact,
+    /// To 16 bits: off by at most 1 in 65,000 of the group's largest number.
+    Int16,
+    /// To 8 bits: off by at most 1 in 254 of the group's largest number. An approximation.
+    Int8,
+}
+
+impl Activations {
+    /// Signed bytes of a number.
+    fn planes(self) -> usize {
+        match self {
+            Self::Exact => 3,
+            Self::Int16 => 2,
+            Self::Int8 => 1,
+        }
+    }
 }
 
 /// Buffers that grow to what the largest call needed: repeated calls of one size allocate nothing.
 #[derive(Default)]
 struct Scratch {
     /// Activations laid out for one product.
-    prepared: Vec<Lanes>,
+    prepared: Vec<Lanes<i32>>,
     ffn: ffn::Scratch,
     /// Each token's row in the shared expert's batch.
     rows: Vec<(u32, u32)>,
@@ -71,7 +97,13 @@ impl Cpu {
     /// A given instruction set; `None` if this CPU lacks it.
     pub fn with_isa(n_thread: usize, isa: Isa) -> Option<Self> {
         let isa = Token::new(isa)?;
-        Some(Self { isa, pool: Pool::new(n_thread), scratch: Mutex::default() })
+        let activations = Activations::default();
+        Some(Self { isa, pool: Pool::new(n_thread), activations, scratch: Mutex::default() })
+    }
+
+    /// The same with other activations.
+    pub fn with_activations(self, activations: Activations) -> Self {
+        Self { activations, ..self }
     }
 
     /// The instruction set in use.
@@ -94,6 +126,13 @@ impl Cpu {
     /// median over pieces, for about `duration`.
     pub fn measure_flop_rate(&self, duration: Duration) -> f64 {
         flops::measure(self.isa, &self.pool, duration)
+    }
+
+    fn planes(&self, precision: Precision) -> usize {
+        match precision {
+            Precision::Full => Activations::Exact.planes(),
+            Precision::Setting => self.activations.planes(),
+        }
     }
 
     fn compute(&self) -> (Token, &Pool) {
@@ -135,9 +174,17 @@ impl Backend for Cpu {
         pointwise::embed(&self.pool, w.view(), ids, out);
     }
 
-    fn matmul(&self, w: &Matrix, x: &Vec<f32>, first: usize, n_token: usize, out: &mut Vec<f32>) {
-        let x = &x[first * w.cols()..];
-        self.with_scratch(|s| matmul::matmul(self.compute(), w.view(), x, n_token, out, &mut s.prepared));
+    fn matmul(
+        &self,
+        products: &mut [(&Matrix, &mut Vec<f32>)],
+        x: &Vec<f32>,
+        first: usize,
+        n_token: usize,
+        precision: Precision,
+    ) {
+        let Some(cols) = products.first().map(|(w, _)| w.cols()) else { return };
+        let (x, planes) = (&x[first * cols..(first + n_token) * cols], self.planes(precision));
+        self.with_scratch(|s| matmul::matmul(self.compute(), products, x, n_token, planes, &mut s.prepared));
     }
 
     fn rms_norm(&self, x: &Vec<f32>, weight: &Vec<f32>, eps: f32, n_token: usize, out: &mut Vec<f32>) {
@@ -216,7 +263,9 @@ impl Backend for Cpu {
     }
 
     fn experts(&self, jobs: &[ExpertJob<'_>], x: &Vec<f32>, out: &mut Vec<f32>) {
-        self.with_scratch(|s| ffn::experts(self.compute(), jobs, x, out, &mut s.ffn));
+        self.with_scratch(|s| {
+            ffn::experts(self.compute(), jobs, x, self.planes(Precision::Setting), out, &mut s.ffn)
+        });
     }
 
     fn shared_expert(
@@ -232,9 +281,12 @@ impl Backend for Cpu {
             s.rows.clear();
             s.rows.extend((0..n_token as u32).map(|t| (t, t)));
             let job = ExpertJob { gate, up, down, rows: &s.rows };
-            ffn::experts(self.compute(), &[job], x, out, &mut s.ffn);
+            ffn::experts(self.compute(), &[job], x, self.planes(Precision::Setting), out, &mut s.ffn);
             s.gate.resize(n_token, 0.0);
-            matmul::matmul(self.compute(), expert_gate.view(), x, n_token, &mut s.gate, &mut s.prepared);
+            let planes = self.planes(Precision::Full);
+            let x = &x[..n_token * gate.cols];
+            let products = &mut [(expert_gate, &mut s.gate)];
+            matmul::matmul(self.compute(), products, x, n_token, planes, &mut s.prepared);
             pointwise::scale_rows(self.compute(), out, &s.gate, gate.cols);
         });
     }

@@ -4,14 +4,16 @@ use std::arch::{aarch64::*, asm};
 
 use half::f16;
 
-use super::simd::{Kernel, LANES, Packed, Simd, centre, front, spread_shuffle};
+use super::simd::{Kernel, LANES, Packed, Simd};
 
-/// Proof of neon.
+/// Proof of neon, with `DOT` also of dotprod and i8mm.
 #[derive(Clone, Copy)]
-pub(super) struct Neon(());
+pub(super) struct Neon<const DOT: bool>(());
 
 /// Lanes 0..4, 4..8, 8..12 and 12..16.
 type Quad = [float32x4_t; 4];
+/// The same.
+type IntQuad = [int32x4_t; 4];
 
 /// Evaluates intrinsics of the features that [`Neon`] proves.
 macro_rules! neon {
@@ -29,34 +31,66 @@ macro_rules! quad {
     }};
 }
 
-impl Neon {
+impl Neon<false> {
     pub(super) fn detect() -> Option<Self> {
         std::arch::is_aarch64_feature_detected!("neon").then_some(Self(()))
     }
 
     pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
         #[target_feature(enable = "neon")]
-        fn enabled<K: Kernel>(s: Neon, kernel: K) -> K::Output {
+        fn enabled<K: Kernel>(s: Neon<false>, kernel: K) -> K::Output {
             kernel.run(s)
         }
         neon!(enabled(self, kernel))
     }
 }
 
-/// `(word >> shift) & (2^bits - 1)` as numbers; `count` is the negated shift.
-#[inline(always)]
-fn bits_at(words: uint32x4_t, count: int32x4_t, bits: u32) -> float32x4_t {
-    neon!({
-        let codes = vandq_u32(vshlq_u32(words, count), vdupq_n_u32((1 << bits) - 1));
-        vsubq_f32(vcvtq_f32_u32(codes), vdupq_n_f32(centre(bits)))
-    })
+impl Neon<true> {
+    pub(super) fn detect() -> Option<Self> {
+        let all = Neon::<false>::detect().is_some()
+            && std::arch::is_aarch64_feature_detected!("dotprod")
+            && std::arch::is_aarch64_feature_detected!("i8mm");
+        all.then_some(Self(()))
+    }
+
+    pub(super) fn base(self) -> Neon<false> {
+        Neon(())
+    }
+
+    pub(super) fn run<K: Kernel>(self, kernel: K) -> K::Output {
+        #[target_feature(enable = "neon,dotprod,i8mm")]
+        fn enabled<K: Kernel>(s: Neon<true>, kernel: K) -> K::Output {
+            kernel.run(s)
+        }
+        neon!(enabled(self, kernel))
+    }
 }
 
-impl Simd for Neon {
+/// `sum + Σ a·b` of the four bytes of each lane, `a` unsigned, `b` signed. The intrinsic is not in stable Rust.
+///
+/// # Safety
+/// The CPU has i8mm.
+#[inline(always)]
+unsafe fn usdot(mut sum: int32x4_t, a: int32x4_t, b: int32x4_t) -> int32x4_t {
+    // SAFETY: registers only; the caller promises the instruction.
+    unsafe {
+        asm!(
+            ".arch_extension i8mm",
+            "usdot {sum:v}.4s, {a:v}.16b, {b:v}.16b",
+            sum = inout(vreg) sum, a = in(vreg) a, b = in(vreg) b,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    sum
+}
+
+impl<const DOT: bool> Simd for Neon<DOT> {
     type V = Quad;
+    type I = IntQuad;
 
     // 4 partial sums take 16 of the 32 registers.
     const TILE: usize = 4;
+    const N_SUM: usize = 6;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Quad {
@@ -131,23 +165,6 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
-    fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> Quad {
-        let count = neon!(vdupq_n_s32(-(shift as i32)));
-        quad!(I => bits_at(vreinterpretq_u32_u8(vld1q_u8(words[16 * I..].as_ptr())), count, bits))
-    }
-
-    #[inline(always)]
-    fn packed_codes(self, bytes: &[u8; 16], layout: &Packed) -> Quad {
-        let bytes = neon!(vld1q_u8(bytes.as_ptr()));
-        quad!(I => {
-            // Indices beyond the table (0x80) give 0.
-            let words = vqtbl1q_u8(bytes, vld1q_u8(layout.shuffle[4 * I..].as_ptr().cast()));
-            let count = vnegq_s32(vreinterpretq_s32_u32(vld1q_u32(layout.shift[4 * I..].as_ptr())));
-            bits_at(vreinterpretq_u32_u8(words), count, layout.bits)
-        })
-    }
-
-    #[inline(always)]
     fn load_bf16(self, from: &[u8; 32]) -> Quad {
         quad!(I => {
             let half = vreinterpret_u16_u8(vld1_u8(from[8 * I..].as_ptr()));
@@ -163,16 +180,149 @@ impl Simd for Neon {
     }
 
     #[inline(always)]
-    fn spread_bf16(self, from: &[u8], n: usize) -> Quad {
-        let bytes = front(from, n).to_le_bytes();
-        let shuffle = match n {
-            1 => const { &spread_shuffle(1) },
-            2 => const { &spread_shuffle(2) },
-            4 => const { &spread_shuffle(4) },
-            _ => const { &spread_shuffle(8) },
+    fn int_splat(self, x: i32) -> IntQuad {
+        [neon!(vdupq_n_s32(x)); 4]
+    }
+
+    #[inline(always)]
+    fn int_load(self, from: &[i32; LANES]) -> IntQuad {
+        quad!(I => vld1q_s32(from[4 * I..].as_ptr()))
+    }
+
+    #[inline(always)]
+    fn int_store(self, v: IntQuad, to: &mut [i32; LANES]) {
+        quad!(I => vst1q_s32(to[4 * I..].as_mut_ptr(), v[I]));
+    }
+
+    #[inline(always)]
+    fn int_add(self, a: IntQuad, b: IntQuad) -> IntQuad {
+        quad!(I => vaddq_s32(a[I], b[I]))
+    }
+
+    #[inline(always)]
+    fn int_and(self, a: IntQuad, b: IntQuad) -> IntQuad {
+        quad!(I => vandq_s32(a[I], b[I]))
+    }
+
+    #[inline(always)]
+    fn int_xor(self, a: IntQuad, b: IntQuad) -> IntQuad {
+        quad!(I => veorq_s32(a[I], b[I]))
+    }
+
+    #[inline(always)]
+    fn int_shl_8(self, a: IntQuad) -> IntQuad {
+        quad!(I => vshlq_n_s32::<8>(a[I]))
+    }
+
+    #[inline(always)]
+    fn int_shr(self, a: IntQuad, n: u32) -> IntQuad {
+        let n = neon!(vdupq_n_s32(-(n as i32)));
+        quad!(I => vreinterpretq_s32_u32(vshlq_u32(vreinterpretq_u32_s32(a[I]), n)))
+    }
+
+    #[inline(always)]
+    fn to_int(self, v: Quad) -> IntQuad {
+        quad!(I => vcvtnq_s32_f32(v[I]))
+    }
+
+    #[inline(always)]
+    fn to_float(self, v: IntQuad) -> Quad {
+        quad!(I => vcvtq_f32_s32(v[I]))
+    }
+
+    #[inline(always)]
+    fn as_float(self, v: IntQuad) -> Quad {
+        quad!(I => vreinterpretq_f32_s32(v[I]))
+    }
+
+    #[inline(always)]
+    fn bf16_pairs(self, v: IntQuad) -> [Quad; 2] {
+        let mask = neon!(vdupq_n_s32(0xffff_0000_u32 as i32));
+        [
+            quad!(I => vreinterpretq_f32_s32(vshlq_n_s32::<16>(v[I]))),
+            quad!(I => vreinterpretq_f32_s32(vandq_s32(v[I], mask))),
+        ]
+    }
+
+    #[inline(always)]
+    fn dot4<const WIDE: bool>(self, sum: IntQuad, codes: IntQuad, x: IntQuad) -> IntQuad {
+        if DOT {
+            return quad!(I => usdot(sum[I], codes[I], x[I]));
+        }
+        quad!(I => {
+            let (codes, x) = (vreinterpretq_u8_s32(codes[I]), vreinterpretq_s8_s32(x[I]));
+            let widen = |codes: uint8x8_t| vreinterpretq_s16_u16(vmovl_u8(codes));
+            let (low, high) = (widen(vget_low_u8(codes)), widen(vget_high_u8(codes)));
+            let (x_low, x_high) = (vmovl_s8(vget_low_s8(x)), vmovl_s8(vget_high_s8(x)));
+            // Pairs of products, then pairs of pairs.
+            let low = vpaddq_s32(
+                vmull_s16(vget_low_s16(low), vget_low_s16(x_low)),
+                vmull_s16(vget_high_s16(low), vget_high_s16(x_low)),
+            );
+            let high = vpaddq_s32(
+                vmull_s16(vget_low_s16(high), vget_low_s16(x_high)),
+                vmull_s16(vget_high_s16(high), vget_high_s16(x_high)),
+            );
+            vaddq_s32(sum[I], vpaddq_s32(low, high))
+        })
+    }
+
+    #[inline(always)]
+    fn swap_bytes(self, v: IntQuad) -> IntQuad {
+        const SWAP: [u8; 16] = [0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15];
+        let swap = neon!(vld1q_u8(SWAP.as_ptr()));
+        quad!(I => vreinterpretq_s32_u8(vqtbl1q_u8(vreinterpretq_u8_s32(v[I]), swap)))
+    }
+
+    #[inline(always)]
+    unsafe fn load_rows(self, rows: *const u8, stride: usize) -> [IntQuad; 4] {
+        macro_rules! four {
+            ($i:literal) => {
+                // SAFETY: the caller promises that the bytes can be read.
+                quad!(I => vreinterpretq_s32_u8(vld1q_u8(rows.add(($i + 4 * I) * stride))))
+            };
+        }
+        [four!(0), four!(1), four!(2), four!(3)]
+    }
+
+    #[inline(always)]
+    fn swap_lanes(self, v: [IntQuad; 4]) -> [IntQuad; 4] {
+        let blocks = quad!(I => {
+            let (a, b) = (vtrnq_s32(v[0][I], v[1][I]), vtrnq_s32(v[2][I], v[3][I]));
+            let low = |a: int32x4_t, b: int32x4_t| vcombine_s32(vget_low_s32(a), vget_low_s32(b));
+            let high = |a: int32x4_t, b: int32x4_t| vcombine_s32(vget_high_s32(a), vget_high_s32(b));
+            [low(a.0, b.0), low(a.1, b.1), high(a.0, b.0), high(a.1, b.1)]
+        });
+        macro_rules! vector {
+            ($j:literal) => {
+                [blocks[0][$j], blocks[1][$j], blocks[2][$j], blocks[3][$j]]
+            };
+        }
+        [vector!(0), vector!(1), vector!(2), vector!(3)]
+    }
+
+    #[inline(always)]
+    fn spread_codes<const BITS: usize>(self, v: IntQuad) -> IntQuad {
+        let down: [i16; 8] = const {
+            let mut down = [0; 8];
+            let mut i = 0;
+            while i < 8 {
+                down[i] = -(Packed::<BITS>::SHIFTS[i] as i16);
+                i += 1;
+            }
+            down
         };
-        let bytes = neon!(vld1q_u8(bytes.as_ptr()));
-        // Indices beyond the table (0x80) give 0.
-        quad!(I => vreinterpretq_f32_u8(vqtbl1q_u8(bytes, vld1q_u8(shuffle[4 * I..].as_ptr().cast()))))
+        let [first, second] = Packed::<BITS>::WORDS;
+        neon!({
+            let (first, second) = (vld1q_u8(first.as_ptr().cast()), vld1q_u8(second.as_ptr().cast()));
+            let (down, mask) = (vld1q_s16(down.as_ptr()), vdupq_n_u8((1 << BITS) - 1));
+            quad!(I => {
+                let v = vreinterpretq_u8_s32(v[I]);
+                let first = vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(v, first)), down);
+                let second = vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(v, second)), down);
+                let codes = vcombine_u8(vmovn_u16(first), vmovn_u16(second));
+                vreinterpretq_s32_u8(vandq_u8(codes, mask))
+            })
+        })
     }
 }

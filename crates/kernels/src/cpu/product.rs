@@ -1,251 +1,329 @@
-//! The inner loops of every matrix product: two rows of weights times a tile of tokens.
+//! Blocks of rows times tiles of tokens: what all matrix products are made of.
 //!
-//! `w·x = Σ_groups scale·Σ (q − c)·x + (bias + c·scale)·Σ x`, `c` the middle code. Per output, in this order whatever
-//! the tile: the bias part, 16 groups a step; then block by block the codes' sum, scaled lane by lane; at the end the
-//! sum of the lanes. So a token's result does not depend on its neighbours. Two rows at once share the loads of the
-//! activations.
+//! The unit of work is two blocks of 16 rows: neighbours in one matrix, or the same rows of two (gate and up). They share
+//! the loads of the activations. Quantised matrices take `codes.rs` and `fixed.rs`, plain floats `floats.rs`; which is
+//! decided by the format alone, and a token's result is the same in any tile.
 
+use std::cell::RefCell;
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use quant::MatrixRef;
+use quant::{Format, MatrixRef};
 
-use super::codes::{Codes, with_codes};
+use super::codes::{Decode, N_GROUP, Rows, Tile, with_codes};
+use super::floats::with_floats;
 use super::isa::Token;
-use super::prepare::PreparedTile;
 use super::simd::{Kernel, LANES, Lanes, Simd};
+use super::{fixed, floats};
 
-/// Rows that are computed together.
-pub(super) const PAIR: usize = 2;
-/// How far ahead of the codes in use memory is asked for. The CPU's own prefetching stops at each 4 KiB page, where
-/// every other pair of rows begins.
-const PREFETCH_BYTES: usize = 4096;
-/// The largest [`Codes::BYTES`].
-const BLOCK_BYTES_MAX: usize = 512;
+/// Rows of a block.
+pub(super) const BLOCK_ROWS: usize = LANES;
+/// Rows of two blocks.
+pub(super) const PAIR_ROWS: usize = 2 * BLOCK_ROWS;
+/// The most tokens of one call: a multiple of the largest tile.
+pub(super) const TOKENS_MAX: usize = 128;
 
-/// One row of a matrix.
-#[derive(Clone, Copy)]
-struct Row<'a> {
-    codes: &'a [u8],
-    /// bf16 of each group
-    scales: &'a [u8],
-    biases: &'a [u8],
+/// How a token's activations lie for a matrix.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Layout {
+    Fixed(fixed::Layout),
+    Floats { cols: usize },
 }
 
-impl<'a> Row<'a> {
-    fn new(w: MatrixRef<'a>, row: usize) -> Self {
-        let (codes, groups) = (w.format.row_bytes(w.cols), w.format.row_groups(w.cols) * 2);
-        let slice = |plane: &'a [u8], n: usize| &plane[row * n..(row + 1) * n];
-        Self {
-            codes: slice(w.codes, codes),
-            scales: slice(w.scales, groups),
-            biases: slice(w.biases, groups),
+impl Layout {
+    /// For matrices of `format` with rows of `cols`, and activations in so many planes if they are in fixed point.
+    pub(super) fn new(format: Format, cols: usize, planes: usize) -> Self {
+        fixed::Layout::new(format, cols, planes).map_or(Self::Floats { cols }, Self::Fixed)
+    }
+
+    /// Vectors that one token takes.
+    pub(super) fn n_lanes(&self) -> usize {
+        match self {
+            Self::Fixed(layout) => layout.n_lanes(),
+            Self::Floats { cols } => floats::n_lanes(*cols),
+        }
+    }
+
+    /// The most tokens of a tile.
+    pub(super) fn tile_max(&self, isa: Token) -> usize {
+        isa.run_int(TileMax(*self))
+    }
+
+    /// Lays out one tile: `row(t)` is token `t` of it, `to` has [`Layout::n_lanes`] vectors a token.
+    pub(super) fn prepare<'x>(
+        &self,
+        isa: Token,
+        n_token: usize,
+        row: impl Fn(usize) -> &'x [f32],
+        to: &mut [Lanes<i32>],
+    ) {
+        for t in 0..n_token {
+            match *self {
+                Self::Floats { .. } => floats::prepare(row(t), t, n_token, to),
+                Self::Fixed(layout) => {
+                    let (row, to) = (row(t), words_mut(to));
+                    match layout.planes {
+                        1 => isa.run(fixed::Prepare::<1> { layout, row, t, n_token, to }),
+                        2 => isa.run(fixed::Prepare::<2> { layout, row, t, n_token, to }),
+                        3 => isa.run(fixed::Prepare::<3> { layout, row, t, n_token, to }),
+                        n => unreachable!("{n} planes"),
+                    }
+                }
+            }
         }
     }
 }
 
-/// Pairs of rows times one tile of tokens. This is the one place where the inner loops are compiled: for every
-/// instruction set, format and size of tile.
-pub(super) struct Product<'a> {
-    /// One matrix twice, or two of one format and number of columns.
-    w: [MatrixRef<'a>; PAIR],
-    /// Rows of the first pair.
-    first: [usize; PAIR],
-    /// From one pair to the next.
-    step: usize,
-    n_pair: usize,
-    x: PreparedTile<'a>,
-    /// `[n_token, n_pair, 2]`
-    out: &'a mut [f32],
-}
+struct TileMax(Layout);
 
-impl<'a> Product<'a> {
-    /// Neighbouring rows of one matrix: `out` is `[n_token, rows.len() rounded up to pairs]`. An odd last row is
-    /// computed twice: rare, and one inner loop less.
-    pub(super) fn rows(
-        w: MatrixRef<'a>,
-        rows: &Range<usize>,
-        x: PreparedTile<'a>,
-        out: &'a mut [f32],
-    ) -> Self {
-        let first = [rows.start, (rows.start + 1).min(w.rows - 1)];
-        Self { w: [w, w], first, step: PAIR, n_pair: rows.len().div_ceil(PAIR), x, out }
-    }
-
-    /// The same rows of two matrices, alternating: `out` is `[n_token, rows.len(), 2]`.
-    pub(super) fn both(
-        w: [MatrixRef<'a>; PAIR],
-        rows: &Range<usize>,
-        x: PreparedTile<'a>,
-        out: &'a mut [f32],
-    ) -> Self {
-        assert!(w[0].format == w[1].format && w[0].cols == w[1].cols, "the rows of a pair are alike");
-        Self { w, first: [rows.start; PAIR], step: 1, n_pair: rows.len(), x, out }
-    }
-}
-
-impl Product<'_> {
-    /// Computes it. Every format and size of tile is a function of its own: one large one takes minutes to compile.
-    pub(super) fn run(self, isa: Token) {
-        with_codes!(self.w[0].format, C => match self.x.n_token {
-            1 => isa.run(Tiled::<C, 1>::new(self)),
-            2 => isa.run(Tiled::<C, 2>::new(self)),
-            4 => isa.run(Tiled::<C, 4>::new(self)),
-            8 => isa.run(Tiled::<C, 8>::new(self)),
-            n => unreachable!("a tile of {n} tokens"),
-        })
-    }
-}
-
-/// A product with the codes `C` and `T` tokens.
-struct Tiled<'a, C, const T: usize> {
-    product: Product<'a>,
-    codes: PhantomData<C>,
-}
-
-impl<'a, C, const T: usize> Tiled<'a, C, T> {
-    fn new(product: Product<'a>) -> Self {
-        Self { product, codes: PhantomData }
-    }
-}
-
-impl<C: Codes, const T: usize> Kernel for Tiled<'_, C, T> {
-    type Output = ();
+impl Kernel for TileMax {
+    type Output = usize;
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        // Known when compiled: no code is made for tiles that the set never gets.
-        assert!(T <= S::TILE, "a tile of {T} tokens");
-        let Product { w, first, step, n_pair, x, out } = self.product;
-        let group = w[0].cols.checked_div(w[0].format.row_groups(w[0].cols)).unwrap_or(0);
-        for i in 0..n_pair {
-            let row = |r: usize| Row::new(w[r], (first[r] + i * step).min(w[r].rows - 1));
-            let y = pair_dot::<S, C, T>(s, [row(0), row(1)], group, x);
-            for t in 0..T {
-                out[(t * n_pair + i) * PAIR..][..PAIR].copy_from_slice(&[y[0][t], y[1][t]]);
+    fn run<S: Simd>(self, _: S) -> usize {
+        match self.0 {
+            Layout::Fixed(layout) => fixed::tile_max(S::N_SUM, layout.planes),
+            Layout::Floats { .. } => S::TILE,
+        }
+    }
+}
+
+/// The words of some vectors.
+fn words(lanes: &[Lanes<i32>]) -> &[i32] {
+    // SAFETY: `Lanes<i32>` is 16 i32 and no padding.
+    unsafe { std::slice::from_raw_parts(lanes.as_ptr().cast(), lanes.len() * LANES) }
+}
+
+/// See [`words`].
+fn words_mut(lanes: &mut [Lanes<i32>]) -> &mut [i32] {
+    // SAFETY: `Lanes<i32>` is 16 i32 and no padding.
+    unsafe { std::slice::from_raw_parts_mut(lanes.as_mut_ptr().cast(), lanes.len() * LANES) }
+}
+
+/// Tokens `first .. first + n_token` of a batch.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Span {
+    pub(super) first: usize,
+    pub(super) n_token: usize,
+}
+
+/// Cuts `n_token` tokens into tiles: as many of `max` as go, then smaller powers of two.
+pub(super) fn tiles(n_token: usize, max: usize) -> impl Iterator<Item = Span> {
+    let mut first = 0;
+    std::iter::from_fn(move || {
+        let left = n_token - first;
+        let n_token = if left >= max { max } else { left.checked_ilog2().map_or(0, |log| 1 << log) };
+        let tile = Span { first, n_token };
+        first += n_token;
+        (n_token > 0).then_some(tile)
+    })
+}
+
+/// Activations of a batch, tile after tile.
+#[derive(Clone, Copy)]
+pub(super) struct Inputs<'a> {
+    pub(super) layout: Layout,
+    pub(super) n_token: usize,
+    /// `[n_token * n_lanes]`
+    pub(super) lanes: &'a [Lanes<i32>],
+}
+
+/// Two blocks of rows.
+#[derive(Clone, Copy)]
+pub(super) struct Blocks<'a> {
+    /// Of one format and number of columns.
+    w: [MatrixRef<'a>; 2],
+    /// The first rows. Blocks may reach beyond the last row.
+    first: [usize; 2],
+    /// From these rows to those that will be multiplied next.
+    ahead: usize,
+}
+
+impl<'a> Blocks<'a> {
+    /// Rows `first .. first + 32` of one matrix.
+    pub(super) fn neighbours(w: MatrixRef<'a>, first: usize) -> Self {
+        Self { w: [w, w], first: [first, first + BLOCK_ROWS], ahead: PAIR_ROWS }
+    }
+
+    /// Rows `first .. first + 16` of two matrices.
+    pub(super) fn both(w: [MatrixRef<'a>; 2], first: usize) -> Self {
+        assert!(w[0].format == w[1].format && w[0].cols == w[1].cols, "matrices of a pair are alike");
+        Self { w, first: [first; 2], ahead: BLOCK_ROWS }
+    }
+
+    /// Products with up to [`TOKENS_MAX`] tokens of `x`, from token `tokens.first` on, a multiple of that. For each
+    /// token `use_sums` gets its number and the sums of both blocks.
+    pub(super) fn multiply(
+        &self,
+        isa: Token,
+        x: Inputs<'_>,
+        tokens: Span,
+        mut use_sums: impl FnMut(usize, &[Lanes; 2]),
+    ) {
+        assert!(
+            tokens.n_token <= TOKENS_MAX && tokens.first.is_multiple_of(TOKENS_MAX),
+            "a cut of the batch"
+        );
+        WORK.with_borrow_mut(|work| {
+            let totals = &mut work.totals[..tokens.n_token];
+            match x.layout {
+                Layout::Fixed(layout) => self.multiply_codes(isa, layout, x, tokens, &mut work.tiles, totals),
+                Layout::Floats { .. } => self.multiply_floats(isa, x, tokens, totals),
+            }
+            for (t, sums) in totals.iter().enumerate() {
+                use_sums(tokens.first + t, sums);
+            }
+        });
+    }
+
+    /// The activations of a tile.
+    fn tile<'x>(x: Inputs<'x>, tile: Span) -> &'x [Lanes<i32>] {
+        let n = x.layout.n_lanes();
+        &x.lanes[tile.first * n..(tile.first + tile.n_token) * n]
+    }
+
+    fn multiply_codes(
+        &self,
+        isa: Token,
+        layout: fixed::Layout,
+        x: Inputs<'_>,
+        tokens: Span,
+        work: &mut [Tile; 2],
+        totals: &mut [[Lanes; 2]],
+    ) {
+        let Format::Affine { bits, .. } = self.w[0].format else {
+            unreachable!("a fixed layout is of codes")
+        };
+        let (max, group) = (x.layout.tile_max(isa), layout.group);
+        let n_group = self.w[0].cols / group;
+        let rows = [0, 1].map(|r| Rows { w: self.w[r], group, first: self.first[r], ahead: self.ahead });
+        let is_direct = isa.run_int(fixed::IsDirect { bits, group });
+        totals.fill([Lanes::default(); 2]);
+        for first in (0..n_group).step_by(N_GROUP) {
+            let groups = first..n_group.min(first + N_GROUP);
+            if let ([totals], true) = (&mut *totals, is_direct) {
+                let x = words(Self::tile(x, tokens));
+                multiply_one(isa, bits, layout, rows, groups, work, x, totals);
+                continue;
+            }
+            for r in 0..2 {
+                let (groups, tile) = (groups.clone(), &mut work[r]);
+                with_codes!(bits, C => {
+                    isa.run_int(Decode { rows: rows[r], groups, tile, codes: PhantomData::<C> });
+                });
+            }
+            for tile in tiles(tokens.n_token, max) {
+                let in_batch = Span { first: tokens.first + tile.first, ..tile };
+                let dot = DotArgs {
+                    layout,
+                    tiles: work,
+                    groups: groups.clone(),
+                    x: words(Self::tile(x, in_batch)),
+                    totals: &mut totals[tile.first..tile.first + tile.n_token],
+                };
+                dot.run(isa, bits == 8);
             }
         }
     }
-}
 
-#[inline(always)]
-fn pair_dot<S: Simd, C: Codes, const T: usize>(
-    s: S,
-    rows: [Row<'_>; PAIR],
-    group: usize,
-    tile: PreparedTile<'_>,
-) -> [[f32; T]; PAIR] {
-    let (x, _) = tile.x.as_chunks::<T>();
-    let mut totals = [[s.splat(0.0); T]; PAIR];
-    add_biases::<S, C, T>(s, rows, tile.sums.as_chunks::<T>().0, &mut totals);
-
-    // Groups that a block spans: at least 1, at most 8 (2 bits, groups of 32).
-    let n_group = C::COLS.checked_div(group).unwrap_or(0).max(1);
-    let group_of = |block: usize| (block * C::COLS).checked_div(group).unwrap_or(0);
-    let n_block = rows[0].codes.len() / C::BYTES;
-    for block in 0..n_block {
-        let codes = rows.map(|row| &row.codes[block * C::BYTES..]);
-        let x = &x[block * C::VECTORS..][..C::VECTORS];
-        let scales = rows.map(|row| row.scales.get(2 * group_of(block)..).unwrap_or(&[]));
-        add_block::<S, C, T>(s, codes, (group != 0).then_some((scales, n_group)), x, &mut totals);
-    }
-
-    let rest = rows.map(|row| &row.codes[n_block * C::BYTES..]);
-    if !rest[0].is_empty() {
-        // Zeros behind the end of the row, so that the last block is a whole one.
-        let (mut codes, mut scales) = ([[0; BLOCK_BYTES_MAX]; PAIR], [[0; 16]; PAIR]);
-        for r in 0..PAIR {
-            codes[r][..rest[r].len()].copy_from_slice(rest[r]);
-            let rest = &rows[r].scales[2 * group_of(n_block)..];
-            scales[r][..rest.len()].copy_from_slice(rest);
-        }
-        let (codes, scales) = ([&codes[0][..], &codes[1][..]], [&scales[0][..], &scales[1][..]]);
-        let x = &x[n_block * C::VECTORS..][..C::VECTORS];
-        add_block::<S, C, T>(s, codes, (group != 0).then_some((scales, n_group)), x, &mut totals);
-    }
-
-    let mut y = [[0.0; T]; PAIR];
-    for r in 0..PAIR {
-        for t in 0..T {
-            y[r][t] = s.sum(totals[r][t]);
-        }
-    }
-    y
-}
-
-/// `totals += (bias + scale · centre) · Σ x` of 16 groups a step. `sums` is `[n_sum_vector][T]`, empty for plain
-/// floats.
-#[inline(always)]
-fn add_biases<S: Simd, C: Codes, const T: usize>(
-    s: S,
-    rows: [Row<'_>; PAIR],
-    sums: &[[Lanes; T]],
-    totals: &mut [[S::V; T]; PAIR],
-) {
-    for (i, sums) in sums.iter().enumerate() {
-        for r in 0..PAIR {
-            let scale = load_groups(s, rows[r].scales, i);
-            let bias = load_groups(s, rows[r].biases, i);
-            let bias = s.fma(scale, s.splat(C::CENTRE), bias);
-            for t in 0..T {
-                totals[r][t] = s.fma(bias, s.load(&sums[t].0), totals[r][t]);
-            }
-        }
-    }
-}
-
-/// Groups `16 i ..` of a plane, zeros behind the end.
-#[inline(always)]
-fn load_groups<S: Simd>(s: S, plane: &[u8], i: usize) -> S::V {
-    let rest = &plane[2 * LANES * i..];
-    match rest.first_chunk() {
-        Some(full) => s.load_bf16(full),
-        None => {
-            let mut padded = [0; 2 * LANES];
-            padded[..rest.len()].copy_from_slice(rest);
-            s.load_bf16(&padded)
-        }
-    }
-}
-
-/// `totals += scale ⊙ Σ_j codes_j ⊙ x_j` of one block. `codes` and `scales` begin with those of the block;
-/// `scales` comes with the number of groups in the block, or is absent for plain floats.
-#[inline(always)]
-fn add_block<S: Simd, C: Codes, const T: usize>(
-    s: S,
-    codes: [&[u8]; PAIR],
-    scales: Option<([&[u8]; PAIR], usize)>,
-    x: &[[Lanes; T]],
-    totals: &mut [[S::V; T]; PAIR],
-) {
-    for codes in codes {
-        for line in (0..C::BYTES).step_by(64) {
-            s.prefetch(codes.as_ptr().wrapping_add(PREFETCH_BYTES + line));
-        }
-    }
-    let mut partial = [[s.splat(0.0); T]; PAIR];
-    for j in 0..C::VECTORS {
-        let q = [C::vector(s, codes[0], j), C::vector(s, codes[1], j)];
-        for t in 0..T {
-            let x = s.load(&x[j][t].0);
-            for r in 0..PAIR {
-                partial[r][t] = s.fma(q[r], x, partial[r][t]);
-            }
-        }
-    }
-    for r in 0..PAIR {
-        match scales {
-            Some((scales, n_group)) => {
-                let scale = s.spread_bf16(scales[r], n_group);
-                for t in 0..T {
-                    totals[r][t] = s.fma(partial[r][t], scale, totals[r][t]);
+    fn multiply_floats(&self, isa: Token, x: Inputs<'_>, tokens: Span, totals: &mut [[Lanes; 2]]) {
+        let (w, first) = (self.w, self.first);
+        for tile in tiles(tokens.n_token, x.layout.tile_max(isa)) {
+            let totals = &mut totals[tile.first..tile.first + tile.n_token];
+            let x = Self::tile(x, Span { first: tokens.first + tile.first, ..tile });
+            with_floats!(w[0].format, F => {
+                let floats = PhantomData::<F>;
+                match tile.n_token {
+                    1 => isa.run(floats::Dot::<F, 1> { w, first, x, totals, floats }),
+                    2 => isa.run(floats::Dot::<F, 2> { w, first, x, totals, floats }),
+                    4 => isa.run(floats::Dot::<F, 4> { w, first, x, totals, floats }),
+                    8 => isa.run(floats::Dot::<F, 8> { w, first, x, totals, floats }),
+                    n => unreachable!("a tile of {n} tokens"),
                 }
-            }
-            None => {
-                for t in 0..T {
-                    totals[r][t] = s.add(totals[r][t], partial[r][t]);
-                }
-            }
+            });
         }
+    }
+}
+
+/// [`fixed::DotOne`] for any format and number of planes.
+fn multiply_one(
+    isa: Token,
+    bits: u8,
+    layout: fixed::Layout,
+    rows: [Rows<'_>; 2],
+    groups: Range<usize>,
+    tiles: &mut [Tile; 2],
+    x: &[i32],
+    totals: &mut [Lanes; 2],
+) {
+    macro_rules! dot {
+        ($p:literal) => {
+            with_codes!(bits, C => {
+                let codes = PhantomData::<C>;
+                isa.run_int(fixed::DotOne::<C, $p> { layout, rows, groups, tiles, x, totals, codes })
+            })
+        };
+    }
+    match layout.planes {
+        1 => dot!(1),
+        2 => dot!(2),
+        3 => dot!(3),
+        n => unreachable!("{n} planes"),
+    }
+}
+
+/// What [`fixed::Dot`] needs, before its constants are known.
+struct DotArgs<'a> {
+    layout: fixed::Layout,
+    tiles: &'a [Tile; 2],
+    groups: Range<usize>,
+    x: &'a [i32],
+    totals: &'a mut [[Lanes; 2]],
+}
+
+impl DotArgs<'_> {
+    /// Every number of planes and size of tile is a function of its own.
+    fn run(self, isa: Token, wide: bool) {
+        macro_rules! dot {
+            ($p:literal, $t:literal) => {
+                if wide { self.dot::<$p, $t, true>(isa) } else { self.dot::<$p, $t, false>(isa) }
+            };
+        }
+        match (self.layout.planes, self.totals.len()) {
+            (1, 1) => dot!(1, 1),
+            (1, 2) => dot!(1, 2),
+            (1, 4) => dot!(1, 4),
+            (1, 8) => dot!(1, 8),
+            (2, 1) => dot!(2, 1),
+            (2, 2) => dot!(2, 2),
+            (2, 4) => dot!(2, 4),
+            (3, 1) => dot!(3, 1),
+            (3, 2) => dot!(3, 2),
+            (3, 4) => dot!(3, 4),
+            (p, t) => unreachable!("{p} planes of {t} tokens"),
+        }
+    }
+
+    fn dot<const P: usize, const T: usize, const WIDE: bool>(self, isa: Token) {
+        let Self { layout, tiles, groups, x, totals } = self;
+        let (first, n_group) = (groups.start, groups.len());
+        isa.run_int(fixed::Dot::<P, T, WIDE> { layout, tiles, first, n_group, x, totals });
+    }
+}
+
+thread_local! {
+    static WORK: RefCell<Box<Work>> = RefCell::default();
+}
+
+/// Buffers of one thread.
+struct Work {
+    tiles: [Tile; 2],
+    /// `[token][block]`
+    totals: [[Lanes; 2]; TOKENS_MAX],
+}
+
+impl Default for Work {
+    fn default() -> Self {
+        Self { tiles: Default::default(), totals: [[Lanes::default(); 2]; TOKENS_MAX] }
     }
 }

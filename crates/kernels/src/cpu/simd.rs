@@ -14,7 +14,7 @@ pub(super) const LANES: usize = 16;
 /// Sixteen numbers on a cache line of their own.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(C, align(64))]
-pub(super) struct Lanes(pub(super) [f32; LANES]);
+pub(super) struct Lanes<T = f32>(pub(super) [T; LANES]);
 
 /// Work that is compiled for every instruction set.
 pub(super) trait Kernel {
@@ -28,8 +28,13 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     /// 16 f32.
     type V: Copy;
 
-    /// The most tokens that a matrix kernel keeps in registers: 8, 4, 2 or 1.
+    /// 16 lanes of 32 bits: whole numbers, or four bytes each, the lowest first.
+    type I: Copy;
+
+    /// The most tokens that a kernel of plain floats keeps in registers: 8, 4, 2 or 1.
     const TILE: usize;
+    /// How many sums of type `I` a matrix kernel keeps in registers.
+    const N_SUM: usize;
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, from: &[f32; LANES]) -> Self::V;
@@ -52,70 +57,70 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     /// Asks for the cache line at an address, which need not exist.
     fn prefetch(self, at: *const u8);
 
-    /// `(word >> shift) & (2^bits - 1)` of 16 little-endian words, less [`centre`].
-    fn codes(self, words: &[u8; 64], shift: u32, bits: u32) -> Self::V;
-    /// 16 codes of `layout.bits` bits, packed without gaps from the first byte on, less [`centre`].
-    fn packed_codes(self, bytes: &[u8; 16], layout: &Packed) -> Self::V;
     /// 16 bf16.
     fn load_bf16(self, from: &[u8; 32]) -> Self::V;
     /// 16 IEEE halves.
     fn load_f16(self, from: &[u8; 32]) -> Self::V;
-    /// `n` (1, 2, 4 or 8) bf16, each on `16 / n` neighbouring lanes. `from` has `2n` bytes.
-    fn spread_bf16(self, from: &[u8], n: usize) -> Self::V;
+
+    fn int_splat(self, x: i32) -> Self::I;
+    fn int_load(self, from: &[i32; LANES]) -> Self::I;
+    fn int_store(self, v: Self::I, to: &mut [i32; LANES]);
+    /// Wraps around.
+    fn int_add(self, a: Self::I, b: Self::I) -> Self::I;
+    fn int_and(self, a: Self::I, b: Self::I) -> Self::I;
+    fn int_xor(self, a: Self::I, b: Self::I) -> Self::I;
+    /// `a << 8`
+    fn int_shl_8(self, a: Self::I) -> Self::I;
+    /// `a >> n` of each lane, zeros come in.
+    fn int_shr(self, a: Self::I, n: u32) -> Self::I;
+    /// The nearest whole number, ties to even; any where that is no i32.
+    fn to_int(self, v: Self::V) -> Self::I;
+    fn to_float(self, v: Self::I) -> Self::V;
+    /// The f32 whose bits these are.
+    fn as_float(self, v: Self::I) -> Self::V;
+    /// The low and the high half of each lane as a bf16.
+    fn bf16_pairs(self, v: Self::I) -> [Self::V; 2];
+
+    /// `sum + Σ codes·x` of the four bytes of each lane: `codes` unsigned (below 128 unless `WIDE`), `x` signed.
+    fn dot4<const WIDE: bool>(self, sum: Self::I, codes: Self::I, x: Self::I) -> Self::I;
+    /// Within each four lanes: byte `i` of lane `j` becomes byte `j` of lane `i`.
+    fn swap_bytes(self, v: Self::I) -> Self::I;
+    /// 16 bytes of each of 16 rows, which lie `stride` bytes apart: lanes `4b .. 4b + 4` of vector `i` are of row `4b + i`.
+    ///
+    /// # Safety
+    /// All those bytes can be read.
+    unsafe fn load_rows(self, rows: *const u8, stride: usize) -> [Self::I; 4];
+    /// Lane `4b + i` of vector `j` becomes lane `4b + j` of vector `i`: after [`Simd::load_rows`], each lane is a row.
+    fn swap_lanes(self, v: [Self::I; 4]) -> [Self::I; 4];
+    /// In each four lanes: 16 codes of 3, 5 or 6 bits, packed without gaps from the first byte on, become 16 bytes.
+    fn spread_codes<const BITS: usize>(self, v: Self::I) -> Self::I;
 }
 
-/// The middle of the codes of `bits` bits. Codes are taken relative to it: sums of `q·x` and `bias · Σ x` would
-/// otherwise be large and nearly cancel.
-pub(super) const fn centre(bits: u32) -> f32 {
-    ((1 << bits) - 1) as f32 / 2.0
-}
+/// Where packed codes lie in 16 bytes: code `i` is bits `shift(i) ..` of the 16-bit number at byte `byte(i)`.
+pub(super) struct Packed<const BITS: usize>;
 
-/// Where 16 packed codes lie: code `i` is bits `shift[i] ..` of the 16-bit number at byte `byte[i]`.
-pub(super) struct Packed {
-    /// Bits of a code, at most 8.
-    pub(super) bits: u32,
-    /// For byte shuffles: each 32-bit lane takes its two bytes, then two zeros (index 0x80).
-    pub(super) shuffle: [[u8; 4]; LANES],
-    pub(super) shift: [u32; LANES],
-}
-
-impl Packed {
-    pub(super) const fn new(bits: u32) -> Self {
-        let mut packed = Self { bits, shuffle: [[0x80; 4]; LANES], shift: [0; LANES] };
+impl<const BITS: usize> Packed<BITS> {
+    /// For byte shuffles: codes `8·half ..` as 16-bit numbers.
+    pub(super) const WORDS: [[[u8; 2]; 8]; 2] = {
+        let mut words = [[[0; 2]; 8]; 2];
         let mut i = 0;
-        while i < LANES {
-            let bit = i as u32 * bits;
-            packed.shuffle[i][0] = (bit / 8) as u8;
-            packed.shuffle[i][1] = (bit / 8 + 1) as u8;
-            packed.shift[i] = bit % 8;
+        while i < 16 {
+            let byte = (i * BITS / 8) as u8;
+            words[i / 8][i % 8] = [byte, byte + 1];
             i += 1;
         }
-        packed
-    }
-}
-
-/// For byte shuffles: `n` bf16 at the front of 16 bytes, each to `16 / n` lanes as f32 (index 0x80 gives zero).
-pub(super) const fn spread_shuffle(n: usize) -> [[u8; 4]; LANES] {
-    let mut shuffle = [[0x80; 4]; LANES];
-    let mut i = 0;
-    while i < LANES {
-        let from = 2 * (i * n / LANES) as u8;
-        shuffle[i] = [0x80, 0x80, from, from + 1];
-        i += 1;
-    }
-    shuffle
-}
-
-/// The front `2n` bytes: what [`spread_shuffle`] takes its numbers from.
-#[inline(always)]
-pub(super) fn front(from: &[u8], n: usize) -> u128 {
-    match n {
-        1 => u16::from_le_bytes(*from.first_chunk().expect("1 bf16")) as u128,
-        2 => u32::from_le_bytes(*from.first_chunk().expect("2 bf16")) as u128,
-        4 => u64::from_le_bytes(*from.first_chunk().expect("4 bf16")) as u128,
-        8 => u128::from_le_bytes(*from.first_chunk().expect("8 bf16")),
-        n => unreachable!("{n} groups in a block"),
-    }
+        words
+    };
+    /// How far code `i` (and `i + 8`) lies above the bottom of its 16-bit number.
+    pub(super) const SHIFTS: [u32; 8] = {
+        let mut shifts = [0; 8];
+        let mut i = 0;
+        while i < 8 {
+            shifts[i] = (i * BITS % 8) as u32;
+            i += 1;
+        }
+        shifts
+    };
 }
 
 /// Up to 16 numbers at `row[at..]`, zeros behind the end.

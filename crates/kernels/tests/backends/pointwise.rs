@@ -1,6 +1,6 @@
 //! Norms, convolution and sums.
 
-use kernels::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Reference};
+use kernels::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Precision, Reference};
 use quant::Format;
 
 use crate::common::{Random, assert_close, assert_same, cpus, name};
@@ -106,7 +106,7 @@ fn no_tokens_change_nothing() {
     let delta = DeltaShape { n_head_k: 1, n_head_v: 1, head_dim_k: 8, head_dim_v: 8 };
     for cpu in cpus() {
         let mut out = x.clone();
-        cpu.matmul(&w, &x, 0, 0, &mut out);
+        cpu.matmul(&mut [(&w, &mut out)], &x, 0, 0, Precision::Setting);
         cpu.embed(&w, &[], &mut out);
         cpu.rms_norm(&x, &weight, 1e-6, 0, &mut out);
         cpu.add(&mut out, &x, 0);

@@ -1,6 +1,6 @@
 //! Matrix products and embeddings.
 
-use kernels::{Backend, Reference};
+use kernels::{Activations, Backend, Cpu, Isa, Precision, Reference};
 use quant::Format;
 
 use crate::common::{
@@ -67,7 +67,7 @@ fn format_group(format: Format) -> usize {
 fn check(cpus: &[kernels::Cpu], what: &str, w: &quant::Matrix, x: &Vec<f32>, first: usize, n_token: usize) {
     let rows = w.rows();
     let mut want = vec![0.0; n_token * rows];
-    Reference.matmul(w, x, first, n_token, &mut want);
+    Reference.matmul(&mut [(w, &mut want)], x, first, n_token, Precision::Setting);
     // A product of independent numbers has about this size.
     let mut row = vec![0.0; w.cols()];
     w.view().decode_row(0, &mut row);
@@ -76,11 +76,11 @@ fn check(cpus: &[kernels::Cpu], what: &str, w: &quant::Matrix, x: &Vec<f32>, fir
     for cpu in cpus {
         let what = format!("{what}, {}", name(cpu));
         let mut got = vec![f32::NAN; n_token * rows];
-        cpu.matmul(w, x, first, n_token, &mut got);
+        cpu.matmul(&mut [(w, &mut got)], x, first, n_token, Precision::Setting);
         assert_close_to(&what, &got, &want, PRODUCT_BOUND, size);
         let mut alone = vec![f32::NAN; rows];
         for t in 0..n_token {
-            cpu.matmul(w, x, first + t, 1, &mut alone);
+            cpu.matmul(&mut [(w, &mut alone)], x, first + t, 1, Precision::Setting);
             assert_same(&format!("{what}, token {t} alone"), &alone, &got[t * rows..(t + 1) * rows]);
         }
         if is_fused(cpu) {
@@ -93,30 +93,32 @@ fn check(cpus: &[kernels::Cpu], what: &str, w: &quant::Matrix, x: &Vec<f32>, fir
     }
 }
 
+/// Activations are rounded to multiples of no less than 2⁻¹⁰⁰: what that takes from a product of 192 numbers.
+const TINY: f64 = 1e-28;
+
 #[test]
 fn extreme_activations_keep_their_products() {
-    // Breaks if zeros, denormals, large numbers or NaN are mangled on the way through the layout.
+    // Breaks if zeros, denormals, small or large numbers or NaN are mangled on the way through the layout.
     let format = Format::Affine { bits: 4, group: 64 };
     let mut random = Random::new(2);
     let w = random.matrix(format, 33, 192);
-    for (what, x) in [
-        ("zeros", vec![0.0; 192]),
-        ("denormals", random.normals(192).iter().map(|x| x * 1e-40).collect()),
-        ("large numbers", random.normals(192).iter().map(|x| x * 1e30).collect::<Vec<f32>>()),
-    ] {
+    for scale in [0.0, 1e-40, 1e-30, 1e-20, 1e-10, 1e10, 1e30] {
+        let x = random.normals(192).iter().map(|x| x * scale).collect::<Vec<f32>>();
         let mut want = vec![0.0; 33];
-        Reference.matmul(&w, &x, 0, 1, &mut want);
+        Reference.matmul(&mut [(&w, &mut want)], &x, 0, 1, Precision::Setting);
         for cpu in cpus_2() {
+            let what = format!("times {scale:e}, {}", name(&cpu));
             let mut got = vec![f32::NAN; 33];
-            cpu.matmul(&w, &x, 0, 1, &mut got);
-            assert_close(&format!("{what}, {}", name(&cpu)), &got, &want, PRODUCT_BOUND);
+            cpu.matmul(&mut [(&w, &mut got)], &x, 0, 1, Precision::Setting);
+            let size = norm(&want) / (want.len() as f64).sqrt();
+            assert_close_to(&what, &got, &want, PRODUCT_BOUND, size.max(TINY / PRODUCT_BOUND));
         }
     }
     let mut x = vec![0.0; 192];
     x[70] = f32::NAN;
     for cpu in cpus_2() {
         let mut got = vec![0.0; 33];
-        cpu.matmul(&w, &x, 0, 1, &mut got);
+        cpu.matmul(&mut [(&w, &mut got)], &x, 0, 1, Precision::Setting);
         assert!(got.iter().all(|y| y.is_nan()), "a NaN is lost, {}", name(&cpu));
     }
 }
@@ -133,12 +135,89 @@ fn every_code_in_every_place_has_its_value() {
         for cpu in cpus_2() {
             let one_hot: Vec<f32> = (0..cols * cols).map(|i| (i / cols == i % cols) as u8 as f32).collect();
             let mut got = vec![0.0; cols * 3];
-            cpu.matmul(&w, &one_hot, 0, cols, &mut got);
+            cpu.matmul(&mut [(&w, &mut got)], &one_hot, 0, cols, Precision::Setting);
             for r in 0..3 {
                 w.view().decode_row(r, &mut row);
                 let column: Vec<f32> = (0..cols).map(|c| got[c * 3 + r]).collect();
                 // scale·code + bias is rounded once or twice.
                 assert_close(&format!("{format}, row {r}, {}", name(&cpu)), &column, &row, 2e-7);
+            }
+        }
+    }
+}
+
+#[test]
+fn one_large_activation_costs_its_neighbours_nothing_that_f32_sums_keep() {
+    // Breaks if numbers beside an outlier are rounded to few bits: the group's code and bias parts, each larger than their
+    // sum, are f32 and lose some bits of it, no more.
+    let format = Format::Affine { bits: 4, group: 64 };
+    let mut random = Random::new(7);
+    let w = random.matrix(format, 16, 256);
+    let mut row = vec![0.0; 256];
+    let mut x = random.normals(256);
+    x[100] = 1e4;
+    for cpu in cpus_2() {
+        let mut got = vec![f32::NAN; 16];
+        cpu.matmul(&mut [(&w, &mut got)], &x, 0, 1, Precision::Setting);
+        for (r, &got) in got.iter().enumerate() {
+            w.view().decode_row(r, &mut row);
+            let want: f64 = row.iter().zip(&x).map(|(w, x)| *w as f64 * *x as f64).sum();
+            let size = row.iter().map(|w| w.abs() as f64).fold(0.0, f64::max)
+                * x.iter().map(|x| x.abs() as f64).sum::<f64>();
+            assert!((got as f64 - want).abs() <= 1e-6 * size, "{}: {got} should be {want}", name(&cpu));
+        }
+    }
+}
+
+#[test]
+fn fewer_bits_of_activations_keep_their_bounds() {
+    // Breaks if a plane is lost or weighed wrongly, a setting does nothing, or what must be exact is not.
+    for (activations, bound) in [(Activations::Int16, 2e-4), (Activations::Int8, 3e-2)] {
+        for format in formats() {
+            let mut random = Random::new(8);
+            let cols = 4 * format_group(format).max(64);
+            let (w, x) = (random.matrix(format, 35, cols), random.normals(9 * cols));
+            let (mut want, mut first) = (vec![0.0; 9 * 35], None);
+            Reference.matmul(&mut [(&w, &mut want)], &x, 0, 9, Precision::Full);
+            for isa in Isa::ALL {
+                let Some(cpu) = Cpu::with_isa(2, isa) else { continue };
+                let cpu = cpu.with_activations(activations);
+                let what = format!("{activations:?}, {format}, {}", name(&cpu));
+                let mut got = vec![f32::NAN; 9 * 35];
+                cpu.matmul(&mut [(&w, &mut got)], &x, 0, 9, Precision::Setting);
+                assert_close(&what, &got, &want, bound);
+                let is_rounded = matches!(format, Format::Affine { .. });
+                if is_rounded {
+                    let error = got.iter().zip(&want).map(|(a, b)| (a - b).abs()).fold(0.0, f32::max);
+                    assert!(bound as f32 / 200.0 < error, "{what}: no rounding at all, {error:e}");
+                }
+                if is_fused(&cpu) {
+                    assert_same(&what, &got, first.get_or_insert(got.clone()));
+                }
+                cpu.matmul(&mut [(&w, &mut got)], &x, 0, 9, Precision::Full);
+                assert_close(&format!("{what}, in full"), &got, &want, PRODUCT_BOUND);
+            }
+        }
+    }
+}
+
+#[test]
+fn several_matrices_at_once_give_what_each_gives_alone() {
+    // Breaks if one matrix of a call gets another's activations, rows or output.
+    let mut random = Random::new(9);
+    let formats = [(4, 64), (8, 64), (4, 64), (3, 32)].map(|(bits, group)| Format::Affine { bits, group });
+    let all: Vec<_> = formats.into_iter().chain([Format::Bf16]).zip([70, 16, 33, 1, 40]).collect();
+    let weights: Vec<_> = all.iter().map(|&(format, rows)| random.matrix(format, rows, 128)).collect();
+    let x = random.normals(140 * 128);
+    for cpu in cpus_2() {
+        for n_token in [1, 3, 130] {
+            let empty = || weights.iter().map(|w| vec![f32::NAN; n_token * w.rows()]).collect::<Vec<_>>();
+            let (mut together, mut alone) = (empty(), empty());
+            let mut products: Vec<_> = weights.iter().zip(&mut together).collect();
+            cpu.matmul(&mut products, &x, 5, n_token, Precision::Setting);
+            for (i, (w, out)) in weights.iter().zip(&mut alone).enumerate() {
+                cpu.matmul(&mut [(w, &mut *out)], &x, 5, n_token, Precision::Setting);
+                assert_same(&format!("matrix {i}, {n_token} tokens, {}", name(&cpu)), &together[i], out);
             }
         }
     }

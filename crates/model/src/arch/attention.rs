@@ -1,6 +1,6 @@
 //! Gated full attention (spec 2.4), and the plain attention of Qwen3-MoE.
 
-use kernels::{AttentionShape, Backend};
+use kernels::{AttentionShape, Backend, Precision};
 
 use super::Pass;
 use crate::session::KvCache;
@@ -23,9 +23,8 @@ impl<B: Backend> Pass<'_, B> {
             head_dim: self.config.head_dim,
             gated: self.config.attention_gate,
         };
-        self.backend.matmul(&w.q, &s.h, 0, n, &mut s.proj);
-        self.backend.matmul(&w.k, &s.h, 0, n, &mut s.k);
-        self.backend.matmul(&w.v, &s.h, 0, n, &mut s.v);
+        let projections = &mut [(&w.q, &mut s.proj), (&w.k, &mut s.k), (&w.v, &mut s.v)];
+        self.backend.matmul(projections, &s.h, 0, n, Precision::Setting);
         self.timing.add(layer, Phase::Projections, lap.take());
 
         self.backend.attention_prepare(
@@ -40,6 +39,6 @@ impl<B: Backend> Pass<'_, B> {
         self.backend.attention(shape, &s.proj, (&cache.k, &cache.v), self.pos, n, &mut s.mixed);
         self.timing.add(layer, Phase::Mixing, lap.take());
 
-        self.backend.matmul(&w.o, &s.mixed, 0, n, &mut s.y);
+        self.backend.matmul(&mut [(&w.o, &mut s.y)], &s.mixed, 0, n, Precision::Setting);
     }
 }

@@ -1,6 +1,6 @@
 //! Gated DeltaNet (spec 2.5).
 
-use kernels::{Backend, ConvShape, DeltaShape};
+use kernels::{Backend, ConvShape, DeltaShape, Precision};
 
 use super::Pass;
 use crate::session::DeltaState;
@@ -18,10 +18,8 @@ impl<B: Backend> Pass<'_, B> {
     ) {
         let (s, n) = (&mut *self.scratch, self.n_token);
         let shape = self.config.linear.expect("checked when the store was opened");
-        self.backend.matmul(&w.qkv, &s.h, 0, n, &mut s.proj);
-        self.backend.matmul(&w.z, &s.h, 0, n, &mut s.z);
-        self.backend.matmul(&w.b, &s.h, 0, n, &mut s.k);
-        self.backend.matmul(&w.a, &s.h, 0, n, &mut s.v);
+        let projections = &mut [(&w.qkv, &mut s.proj), (&w.z, &mut s.z), (&w.b, &mut s.k), (&w.a, &mut s.v)];
+        self.backend.matmul(projections, &s.h, 0, n, Precision::Setting);
         self.timing.add(layer, Phase::Projections, lap.take());
 
         let conv = ConvShape { n_channel: shape.n_channel(), n_conv: shape.n_conv };
@@ -38,6 +36,6 @@ impl<B: Backend> Pass<'_, B> {
         self.backend.gated_rms_norm(&mut s.mixed, &s.z, &w.norm, eps, n * shape.n_head_v);
         self.timing.add(layer, Phase::Mixing, lap.take());
 
-        self.backend.matmul(&w.out, &s.mixed, 0, n, &mut s.y);
+        self.backend.matmul(&mut [(&w.out, &mut s.y)], &s.mixed, 0, n, Precision::Setting);
     }
 }

@@ -17,7 +17,7 @@ mod moe;
 
 pub(crate) use moe::MoeScratch;
 
-use kernels::{Backend, Rope};
+use kernels::{Backend, Precision, Rope};
 use quant::Format;
 use store::ModelConfig;
 use stream::ExpertStream;
@@ -109,7 +109,8 @@ impl<B: Backend> Pass<'_, B> {
     pub(crate) fn head(&mut self, first: usize, n_token: usize) {
         let mut lap = Lap::start();
         let head = self.weights.lm_head.as_ref().unwrap_or(&self.weights.embed);
-        self.backend.matmul(head, &self.scratch.h, first, n_token, &mut self.scratch.logits);
+        let logits = &mut [(head, &mut self.scratch.logits)];
+        self.backend.matmul(logits, &self.scratch.h, first, n_token, Precision::Full);
         self.timing.head += lap.take();
     }
 

@@ -5,7 +5,7 @@
 //! I/O can change a bit.
 
 use arrayvec::ArrayVec;
-use kernels::{Backend, ExpertJob};
+use kernels::{Backend, ExpertJob, Precision};
 use store::ExpertLayer;
 use stream::Lease;
 
@@ -136,7 +136,7 @@ impl<B: Backend> Pass<'_, B> {
             Input::Layer => &s.h,
             Input::Guess => &s.guess,
         };
-        self.backend.matmul(router, x, self.n_token - n, n, &mut s.router);
+        self.backend.matmul(&mut [(router, &mut s.router)], x, self.n_token - n, n, Precision::Full);
         logits.resize(n * self.config.n_expert, 0.0);
         self.backend.read(&s.router, 0, logits);
     }

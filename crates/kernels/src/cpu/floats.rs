@@ -1,0 +1,193 @@
+//! Matrices of plain floats: activations in f32, products by fused multiply-add.
+//!
+//! A row at a time, 16 columns a vector, in blocks of eight vectors whose sums are added to a total; at the end the sum of
+//! the lanes. The order of the sums is the same for every tile, so a token's result does not depend on its neighbours.
+
+use std::marker::PhantomData;
+
+use quant::MatrixRef;
+
+use super::simd::{Kernel, LANES, Lanes, Simd};
+
+/// Vectors of a block.
+const BLOCK_VECTORS: usize = 8;
+/// How far ahead of the numbers in use memory is asked for. The CPU's own prefetching stops at each 4 KiB page, where
+/// many rows begin.
+const PREFETCH_BYTES: usize = 4096;
+
+/// Vectors of the activations of one token, whole blocks.
+pub(super) fn n_lanes(cols: usize) -> usize {
+    cols.next_multiple_of(BLOCK_VECTORS * LANES) / LANES
+}
+
+/// A format's numbers.
+pub(super) trait Floats {
+    /// Bytes of a number.
+    const BYTES: usize;
+    /// 16 numbers at the head of `bytes`.
+    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V;
+}
+
+/// IEEE single precision.
+pub(super) struct Float32;
+
+impl Floats for Float32 {
+    const BYTES: usize = 4;
+
+    #[inline(always)]
+    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V {
+        let (numbers, _) = bytes[..64].as_chunks::<4>();
+        s.load(&std::array::from_fn(|i| f32::from_le_bytes(numbers[i])))
+    }
+}
+
+/// IEEE half precision.
+pub(super) struct Float16;
+
+impl Floats for Float16 {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V {
+        s.load_f16(bytes[..32].try_into().expect("32 bytes"))
+    }
+}
+
+/// bfloat16.
+pub(super) struct BFloat16;
+
+impl Floats for BFloat16 {
+    const BYTES: usize = 2;
+
+    #[inline(always)]
+    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V {
+        s.load_bf16(bytes[..32].try_into().expect("32 bytes"))
+    }
+}
+
+/// Lays out token `t` of a tile of `n_token`: `[n_lanes][n_token]`.
+pub(super) fn prepare(row: &[f32], t: usize, n_token: usize, to: &mut [Lanes<i32>]) {
+    let mut at = 0;
+    for to in to.iter_mut().skip(t).step_by(n_token) {
+        let from = row.get(at..row.len().min(at + LANES)).unwrap_or(&[]);
+        to.0.fill(0);
+        to.0.iter_mut().zip(from).for_each(|(to, x)| *to = x.to_bits() as i32);
+        at += LANES;
+    }
+}
+
+/// Two blocks of 16 rows times a tile of `T` tokens.
+pub(super) struct Dot<'a, F, const T: usize> {
+    pub(super) w: [MatrixRef<'a>; 2],
+    /// The first rows. Rows behind the last one repeat it.
+    pub(super) first: [usize; 2],
+    pub(super) x: &'a [Lanes<i32>],
+    /// `[T]`
+    pub(super) totals: &'a mut [[Lanes; 2]],
+    pub(super) floats: PhantomData<F>,
+}
+
+impl<F: Floats, const T: usize> Kernel for Dot<'_, F, T> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run<S: Simd>(self, s: S) {
+        // Known when compiled: no code is made for tiles that the set never gets.
+        assert!(T <= S::TILE, "a tile of {T} tokens");
+        let Self { w, first, x, totals, .. } = self;
+        let (x, _) = x.as_chunks::<T>();
+        for r in 0..2 {
+            for i in (0..LANES).step_by(2) {
+                let row = |i: usize| {
+                    let row_bytes = F::BYTES * w[r].cols;
+                    &w[r].codes[(first[r] + i).min(w[r].rows - 1) * row_bytes..][..row_bytes]
+                };
+                let y = pair::<S, F, T>(s, [row(i), row(i + 1)], x);
+                for t in 0..T {
+                    (totals[t][r].0[i], totals[t][r].0[i + 1]) = (y[0][t], y[1][t]);
+                }
+            }
+        }
+    }
+}
+
+/// Two rows at once share the loads of the activations.
+#[inline(always)]
+fn pair<S: Simd, F: Floats, const T: usize>(s: S, rows: [&[u8]; 2], x: &[[Lanes<i32>; T]]) -> [[f32; T]; 2] {
+    let block_bytes = BLOCK_VECTORS * LANES * F::BYTES;
+    let mut totals = [[s.splat(0.0); T]; 2];
+    let n_block = rows[0].len() / block_bytes;
+    for block in 0..n_block {
+        let rows = [&rows[0][block * block_bytes..], &rows[1][block * block_bytes..]];
+        add_block::<S, F, T>(s, rows, &x[block * BLOCK_VECTORS..], &mut totals);
+    }
+    let rest = [&rows[0][n_block * block_bytes..], &rows[1][n_block * block_bytes..]];
+    if !rest[0].is_empty() {
+        // Zeros behind the end of the row, so that the last block is a whole one.
+        let mut padded = [[0; BLOCK_VECTORS * LANES * size_of::<f32>()]; 2];
+        for r in 0..2 {
+            padded[r][..rest[r].len()].copy_from_slice(rest[r]);
+        }
+        add_block::<S, F, T>(s, [&padded[0], &padded[1]], &x[n_block * BLOCK_VECTORS..], &mut totals);
+    }
+    let mut y = [[0.0; T]; 2];
+    for r in 0..2 {
+        for t in 0..T {
+            y[r][t] = s.sum(totals[r][t]);
+        }
+    }
+    y
+}
+
+#[inline(always)]
+fn add_block<S: Simd, F: Floats, const T: usize>(
+    s: S,
+    rows: [&[u8]; 2],
+    x: &[[Lanes<i32>; T]],
+    totals: &mut [[S::V; T]; 2],
+) {
+    for row in rows {
+        for line in (0..BLOCK_VECTORS * LANES * F::BYTES).step_by(64) {
+            s.prefetch(row.as_ptr().wrapping_add(PREFETCH_BYTES + line));
+        }
+    }
+    let mut partial = [[s.splat(0.0); T]; 2];
+    for j in 0..BLOCK_VECTORS {
+        let at = j * LANES * F::BYTES;
+        let w = [F::load(s, &rows[0][at..]), F::load(s, &rows[1][at..])];
+        for t in 0..T {
+            let x = s.as_float(s.int_load(&x[j][t].0));
+            for r in 0..2 {
+                partial[r][t] = s.fma(w[r], x, partial[r][t]);
+            }
+        }
+    }
+    for r in 0..2 {
+        for t in 0..T {
+            totals[r][t] = s.add(totals[r][t], partial[r][t]);
+        }
+    }
+}
+
+/// Evaluates `$e` with `$floats` standing for the [`Floats`] of a format of plain floats.
+macro_rules! with_floats {
+    ($format:expr, $floats:ident => $e:expr) => {{
+        use $crate::cpu::floats::{BFloat16, Float16, Float32};
+        match $format {
+            Format::F32 => {
+                type $floats = Float32;
+                $e
+            }
+            Format::F16 => {
+                type $floats = Float16;
+                $e
+            }
+            Format::Bf16 => {
+                type $floats = BFloat16;
+                $e
+            }
+            other @ Format::Affine { .. } => unreachable!("{other} has codes"),
+        }
+    }};
+}
+pub(super) use with_floats;
