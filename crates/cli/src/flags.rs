@@ -148,6 +148,10 @@ pub(crate) struct EngineFlags {
     /// Experts a token uses: fewer than the model's own number is faster and changes the output.
     #[arg(long, value_name = "K", value_parser = at_least_one())]
     pub(crate) experts: Option<usize>,
+    /// How precisely products of quantised weights see activations: as f32, or rounded to 16 or 8 bits in each group,
+    /// which is faster for prompts and changes the output.
+    #[arg(long, value_name = "PRECISION", default_value = "exact")]
+    pub(crate) activations: Activations,
     /// Most tokens of prompt and answer together [default: the model's, at most 8192].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) ctx: Option<usize>,
@@ -283,15 +287,22 @@ impl NamedDrive {
 
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("task").required(true).args(["ids", "dialogues"]))]
+#[command(group = clap::ArgGroup::new("logits").multiple(true).args(["dump_logits", "compare_logits"]))]
 pub(crate) struct EvalFlags {
     /// A store.
     pub(crate) model: PathBuf,
     /// Token ids: a JSON array, or numbers separated by blanks.
-    #[arg(long, value_name = "FILE", requires = "dump_logits")]
+    #[arg(long, value_name = "FILE", requires = "logits")]
     pub(crate) ids: Option<PathBuf>,
     /// Where to write the logits after each token: f32, [n_tokens, n_vocab].
     #[arg(long, value_name = "OUT.npy", requires = "ids")]
     pub(crate) dump_logits: Option<PathBuf>,
+    /// Logits of the same tokens from another run (see --dump-logits): how far is this one from them?
+    #[arg(long, value_name = "REF.npy", requires = "ids")]
+    pub(crate) compare_logits: Option<PathBuf>,
+    /// The comparison as JSON on standard output.
+    #[arg(long, requires = "compare_logits")]
+    pub(crate) json: bool,
     /// Feed the tokens in such pieces: `70,33,1x47` is 70, then 33, then 47 times 1.
     #[arg(long, value_name = "SPLIT", requires = "ids")]
     pub(crate) split: Option<String>,
@@ -363,6 +374,27 @@ pub(crate) enum Cache {
     Slots,
     /// Buffered reads; the system keeps what it likes.
     Page,
+}
+
+/// How precisely activations enter products of quantised weights.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Activations {
+    /// As f32.
+    Exact,
+    /// 16 bits a number, a scale a group.
+    Int16,
+    /// 8 bits a number, a scale a group.
+    Int8,
+}
+
+impl Activations {
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::Int16 => "int16",
+            Self::Int8 => "int8",
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

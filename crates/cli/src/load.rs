@@ -1,13 +1,13 @@
 //! From a store and a plan to an engine that can run.
 
-use kernels::Cpu;
+use kernels::{Activations, Cpu};
 use model::Engine;
 use store::{Blob, Store};
 use stream::{Backing, CacheMode, Governor, MemoryReading, Reader, SimDrive, SimSpec};
 
 use crate::cachedir::CacheDir;
 use crate::drive::{DRIVE_FLOOR_BYTES_S, Drive, expert_files};
-use crate::flags::{Cache, EngineFlags};
+use crate::flags::{self, Cache, EngineFlags};
 use crate::heatfile::HeatFile;
 use crate::interrupt;
 use crate::marker::Marker;
@@ -20,6 +20,8 @@ use crate::size::Size;
 pub(crate) struct Loaded {
     pub(crate) engine: Engine<Cpu>,
     pub(crate) plan: Plan,
+    /// Name of the setting.
+    pub(crate) activations: &'static str,
     /// If this run learns from earlier ones.
     heat: Option<HeatFile>,
     /// Keeps the slots within the memory that there is.
@@ -72,6 +74,14 @@ pub(crate) fn load_for(
             plan.n_expert_used
         ));
     }
+    let activations = match flags.activations {
+        flags::Activations::Exact => Activations::Exact,
+        flags::Activations::Int16 => Activations::Int16,
+        flags::Activations::Int8 => Activations::Int8,
+    };
+    if activations != Activations::Exact {
+        note(format_args!("note: activations rounded to {} (--activations)", flags.activations.name()));
+    }
     if flags.verbose {
         note(plan.describe());
     }
@@ -79,7 +89,7 @@ pub(crate) fn load_for(
     interrupt::install()?;
     let marker = Marker::start(&cache, &store.location(), plan.budget);
     let mut progress = Progress::new("load", store.dense_bytes(), 0);
-    let backend = Cpu::new(plan.n_thread);
+    let backend = Cpu::new(plan.n_thread).with_activations(activations);
     let (options, loaded) = (plan.engine_options(), &mut |read_bytes| progress.at(read_bytes));
     let engine = match experiment.drive.map(SimDrive::new) {
         None => Engine::load(store, backend, options, loaded)?,
@@ -91,7 +101,14 @@ pub(crate) fn load_for(
     };
     progress.finish();
     let governor = govern(&engine, &plan, flags.verbose);
-    Ok(Loaded { engine, plan, heat: None, _governor: governor, _marker: marker })
+    Ok(Loaded {
+        engine,
+        plan,
+        activations: flags.activations.name(),
+        heat: None,
+        _governor: governor,
+        _marker: marker,
+    })
 }
 
 /// The same for somebody who waits for answers: experts that earlier runs used most are read in the background.

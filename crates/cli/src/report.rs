@@ -18,6 +18,7 @@ pub(crate) struct Setting {
     pub(crate) peak_rss_bytes: u64,
     cache: &'static str,
     n_expert_used: usize,
+    activations: &'static str,
 }
 
 /// Both phases.
@@ -39,6 +40,7 @@ impl Setting {
             peak_rss_bytes: stream::peak_rss_bytes(),
             cache: loaded.plan.cache_name(),
             n_expert_used: loaded.plan.n_expert_used,
+            activations: loaded.activations,
         }
     }
     /// On one line.

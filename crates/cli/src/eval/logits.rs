@@ -1,4 +1,4 @@
-//! The logits after each of the given tokens, as an array that NumPy reads.
+//! The logits after each of the given tokens: as an array that NumPy reads, or against those of another run.
 
 use std::fs;
 use std::io;
@@ -7,6 +7,7 @@ use std::path::Path;
 
 use model::Logits;
 
+use super::compare::Comparison;
 use super::split;
 use crate::error::CliError;
 use crate::flags::{EvalFlags, SamplingFlags};
@@ -14,9 +15,27 @@ use crate::load::load;
 use crate::npy::NpyWriter;
 use crate::output::note;
 use crate::plan::Work;
-use crate::target;
+use crate::{report, target};
 
-pub(super) fn dump(flags: &EvalFlags, ids_path: &Path, out_path: &Path) -> anyhow::Result<()> {
+/// Where the rows go.
+struct Sinks<'a> {
+    dump: Option<(&'a Path, NpyWriter)>,
+    comparison: Option<(&'a Path, Comparison)>,
+}
+
+impl Sinks<'_> {
+    fn row(&mut self, row: &[f32], next: Option<u32>) -> Result<(), CliError> {
+        if let Some((path, array)) = &mut self.dump {
+            array.row(row).map_err(|source| write_failed(path, source))?;
+        }
+        match &mut self.comparison {
+            Some((path, comparison)) => comparison.row(path, row, next),
+            None => Ok(()),
+        }
+    }
+}
+
+pub(super) fn run(flags: &EvalFlags, ids_path: &Path) -> anyhow::Result<()> {
     if flags.sampling != SamplingFlags::default() {
         return Err(CliError::Usage("--ids computes logits and samples nothing".into()).into());
     }
@@ -26,29 +45,53 @@ pub(super) fn dump(flags: &EvalFlags, ids_path: &Path, out_path: &Path) -> anyho
         None => vec![ids.len()],
     };
     let store = target::open(Some(&flags.model))?;
+    let n_vocab = store.config().n_vocab;
+    let comparison = match &flags.compare_logits {
+        Some(path) => Some((path.as_path(), Comparison::open(path, ids.len(), n_vocab)?)),
+        None => None,
+    };
     let n_feed = pieces.iter().copied().max();
     let mut loaded = load(&store, &flags.engine, Work { n_ctx: Some(ids.len()), n_feed, n_snapshot: 0 })?;
     let mut session = loaded.engine.session(loaded.plan.n_ctx);
-    let failed = |source| CliError::Io { path: out_path.to_owned(), action: "write", source };
-    let n_vocab = loaded.engine.config().n_vocab;
-    let mut array = NpyWriter::create(out_path, ids.len(), n_vocab).map_err(failed)?;
-    let mut written: io::Result<()> = Ok(());
+    let dump = match &flags.dump_logits {
+        Some(path) => {
+            let array = NpyWriter::create(path, ids.len(), n_vocab);
+            Some((path.as_path(), array.map_err(|source| write_failed(path, source))?))
+        }
+        None => None,
+    };
+    let mut sinks = Sinks { dump, comparison };
+    let mut result = Ok(());
     let mut start = 0;
     for n in pieces {
-        let mut write_row = |_: usize, row: &[f32]| {
-            if written.is_ok() {
-                written = array.row(row);
+        let mut use_row = |pos: usize, row: &[f32]| {
+            if result.is_ok() {
+                result = sinks.row(row, ids.get(pos + 1).copied());
             }
         };
         let piece = &ids[start..start + n];
         loaded
             .engine
-            .forward(&mut session, piece, Logits::All(&mut write_row), &mut |_| ControlFlow::Continue(()))?;
+            .forward(&mut session, piece, Logits::All(&mut use_row), &mut |_| ControlFlow::Continue(()))?;
         start += n;
     }
-    written.and_then(|()| array.finish()).map_err(failed)?;
-    note(format_args!("{}: f32 [{}, {n_vocab}]", out_path.display(), ids.len()));
+    result?;
+    if let Some((path, array)) = sinks.dump {
+        array.finish().map_err(|source| write_failed(path, source))?;
+        note(format_args!("{}: f32 [{}, {n_vocab}]", path.display(), ids.len()));
+    }
+    if let Some((_, comparison)) = sinks.comparison {
+        let report = comparison.report();
+        note(report.describe());
+        if flags.json {
+            report::print(&report)?;
+        }
+    }
     Ok(())
+}
+
+fn write_failed(path: &Path, source: io::Error) -> CliError {
+    CliError::Io { path: path.to_owned(), action: "write", source }
 }
 
 /// A JSON array of ids, or ids separated by blanks.

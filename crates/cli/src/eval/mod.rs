@@ -1,5 +1,7 @@
-//! `eval`: what others need to compare us: the logits of given tokens, or the answers to given dialogues.
+//! `eval`: what others need to compare us: the logits of given tokens, their distance from those of
+//! another run, or the answers to given dialogues.
 
+mod compare;
 mod dialogues;
 mod logits;
 mod split;
@@ -7,9 +9,9 @@ mod split;
 use crate::flags::EvalFlags;
 
 pub(crate) fn eval(flags: &EvalFlags) -> anyhow::Result<()> {
-    match (&flags.ids, &flags.dump_logits, &flags.dialogues, &flags.out) {
-        (Some(ids), Some(out), ..) => logits::dump(flags, ids, out),
-        (.., Some(dialogues), Some(out)) => dialogues::answer_all(flags, dialogues, out),
+    match (&flags.ids, &flags.dialogues, &flags.out) {
+        (Some(ids), ..) => logits::run(flags, ids),
+        (_, Some(dialogues), Some(out)) => dialogues::answer_all(flags, dialogues, out),
         _ => unreachable!("the command line asks for one of the two"),
     }
 }

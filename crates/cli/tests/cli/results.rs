@@ -33,6 +33,7 @@ fn bench_reports_what_is_agreed() {
         "peak_rss_bytes",
         "cache",
         "n_expert_used",
+        "activations",
         "n_slot",
         "simulated_drive",
         "trace",
