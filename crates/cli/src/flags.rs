@@ -148,8 +148,8 @@ pub(crate) struct EngineFlags {
     /// Experts a token uses: fewer than the model's own number is faster and changes the output.
     #[arg(long, value_name = "K", value_parser = at_least_one())]
     pub(crate) experts: Option<usize>,
-    /// How precisely products of quantised weights see activations: as f32, or rounded to 16 or 8 bits in each group,
-    /// which is faster for prompts and changes the output.
+    /// How precisely products of quantised weights see activations: as f32, or rounded to 16 bits in each group, which is
+    /// faster for prompts and changes the output a little.
     #[arg(long, value_name = "PRECISION", default_value = "exact")]
     pub(crate) activations: Activations,
     /// Most tokens of prompt and answer together [default: the model's, at most 8192].
@@ -383,8 +383,6 @@ pub(crate) enum Activations {
     Exact,
     /// 16 bits a number, a scale a group.
     Int16,
-    /// 8 bits a number, a scale a group.
-    Int8,
 }
 
 impl Activations {
@@ -392,7 +390,6 @@ impl Activations {
         match self {
             Self::Exact => "exact",
             Self::Int16 => "int16",
-            Self::Int8 => "int8",
         }
     }
 }

@@ -77,7 +77,6 @@ pub(crate) fn load_for(
     let activations = match flags.activations {
         flags::Activations::Exact => Activations::Exact,
         flags::Activations::Int16 => Activations::Int16,
-        flags::Activations::Int8 => Activations::Int8,
     };
     if activations != Activations::Exact {
         note(format_args!("note: activations rounded to {} (--activations)", flags.activations.name()));

@@ -1,9 +1,9 @@
 //! Activations in fixed point, and their products with codes in whole numbers.
 //!
-//! Each group of columns of a token is `x = unit · X`, with whole numbers `X` of one, two or three signed bytes: *planes*.
+//! Each group of columns of a token is `x = unit · X`, with whole numbers `X` of two or three signed bytes: *planes*.
 //! Products with codes are then sums of products of bytes, which CPUs have instructions for, and they are exact. With
 //! three planes `X` has 24 bits, as many as an f32, and is off by at most 2⁻²⁴ of the group's largest number: what f32
-//! sums lose anyway. So this is the default; fewer planes are faster where there are many tokens, and an approximation.
+//! sums lose anyway. So this is the default; two planes are faster where there are many tokens, and an approximation.
 //!
 //! `y = Σ_g (scale·unit)·Σ (q − m)·X + (bias + m·scale)·Σ x`, `m` the middle code; groups in their order, in f32, the sum
 //! of the planes rounded once (two planes) or twice (three). As all inside a group is exact, results do not depend on
@@ -17,8 +17,6 @@ use quant::Format;
 use super::codes::{Codes, LANE_COLS, N_GROUP, Order, Rows, Tile, middle, with_codes};
 use super::simd::{Kernel, LANES, Lanes, Simd};
 
-/// The most planes.
-pub(super) const PLANES_MAX: usize = 3;
 /// Units are no smaller: their reciprocals and their products with scales must be normal numbers.
 const UNIT_MIN: f32 = f32::from_bits((127 - 100) << 23);
 
@@ -74,8 +72,7 @@ pub(super) const fn tile_max(n_sum: usize, planes: usize) -> usize {
     match n_sum / (2 * planes) {
         0..2 => 1,
         2..4 => 2,
-        4..8 => 4,
-        _ => 8,
+        _ => 4,
     }
 }
 
@@ -149,9 +146,9 @@ fn measure<S: Simd, const P: usize>(s: S, x: &[f32]) -> (f32, f32) {
 #[inline(always)]
 fn unit<const P: usize>(max: f32) -> f32 {
     // The largest number of P balanced digits to base 256.
-    let largest = [127.0, 32_639.0, 8_355_711.0][P - 1];
+    let largest = [32_639.0, 8_355_711.0][P - 2];
     let unit = (max / largest).clamp(UNIT_MIN, f32::MAX);
-    if P < PLANES_MAX {
+    if P == 2 {
         return unit;
     }
     // The next power of two: then numbers of up to 23 bits are kept exactly.
@@ -162,8 +159,8 @@ fn unit<const P: usize>(max: f32) -> f32 {
 /// The digits of whole numbers to base 256, from -128 to 127: lane `p` of each four has digit `p` of four numbers.
 #[inline(always)]
 fn digits<S: Simd, const P: usize>(s: S, x: S::I) -> S::I {
-    // With 128 added to each digit they are the bytes of a sum; the top bit takes the 128 off again.
-    let half = s.int_splat([0, 0x80, 0x8080][P - 1]);
+    // With 128 added to each digit but the first they are the bytes of a sum; the top bit takes the 128 off again.
+    let half = s.int_splat([0x80, 0x8080][P - 2]);
     s.swap_bytes(s.int_xor(s.int_add(x, half), half))
 }
 
@@ -362,7 +359,6 @@ fn add_group<S: Simd, const P: usize>(
 #[inline(always)]
 fn value<S: Simd, const P: usize>(s: S, sums: &[S::I; P]) -> S::V {
     // Two digits fit an i32: |Σ| is below 2²¹ for groups of 128 and 8 bits.
-    let low = if P == 1 { sums[0] } else { s.int_add(s.int_shl_8(sums[1]), sums[0]) };
-    let low = s.to_float(low);
+    let low = s.to_float(s.int_add(s.int_shl_8(sums[1]), sums[0]));
     if P == 3 { s.fma(s.to_float(sums[2]), s.splat(65_536.0), low) } else { low }
 }

@@ -57,10 +57,8 @@ pub enum Activations {
     /// To 24 bits: as precise as sums in f32.
     #[default]
     Exact,
-    /// To 16 bits: off by at most 1 in 65,000 of the group's largest number.
+    /// To 16 bits: off by at most 1 in 65,000 of the group's largest number. An approximation.
     Int16,
-    /// To 8 bits: off by at most 1 in 254 of the group's largest number. An approximation.
-    Int8,
 }
 
 impl Activations {
@@ -69,7 +67,6 @@ impl Activations {
         match self {
             Self::Exact => 3,
             Self::Int16 => 2,
-            Self::Int8 => 1,
         }
     }
 }

@@ -63,7 +63,6 @@ impl Layout {
                 Self::Fixed(layout) => {
                     let (row, to) = (row(t), words_mut(to));
                     match layout.planes {
-                        1 => isa.run(fixed::Prepare::<1> { layout, row, t, n_token, to }),
                         2 => isa.run(fixed::Prepare::<2> { layout, row, t, n_token, to }),
                         3 => isa.run(fixed::Prepare::<3> { layout, row, t, n_token, to }),
                         n => unreachable!("{n} planes"),
@@ -265,7 +264,6 @@ fn multiply_one(
         };
     }
     match layout.planes {
-        1 => dot!(1),
         2 => dot!(2),
         3 => dot!(3),
         n => unreachable!("{n} planes"),
@@ -290,10 +288,6 @@ impl DotArgs<'_> {
             };
         }
         match (self.layout.planes, self.totals.len()) {
-            (1, 1) => dot!(1, 1),
-            (1, 2) => dot!(1, 2),
-            (1, 4) => dot!(1, 4),
-            (1, 8) => dot!(1, 8),
             (2, 1) => dot!(2, 1),
             (2, 2) => dot!(2, 2),
             (2, 4) => dot!(2, 4),
