@@ -313,16 +313,14 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             down
         };
         let [first, second] = Packed::<BITS>::WORDS;
-        neon!({
-            let (first, second) = (vld1q_u8(first.as_ptr().cast()), vld1q_u8(second.as_ptr().cast()));
-            let (down, mask) = (vld1q_s16(down.as_ptr()), vdupq_n_u8((1 << BITS) - 1));
-            quad!(I => {
-                let v = vreinterpretq_u8_s32(v[I]);
-                let first = vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(v, first)), down);
-                let second = vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(v, second)), down);
-                let codes = vcombine_u8(vmovn_u16(first), vmovn_u16(second));
-                vreinterpretq_s32_u8(vandq_u8(codes, mask))
-            })
+        let (first, second) = neon!((vld1q_u8(first.as_ptr().cast()), vld1q_u8(second.as_ptr().cast())));
+        let (down, mask) = neon!((vld1q_s16(down.as_ptr()), vdupq_n_u8((1 << BITS) - 1)));
+        quad!(I => {
+            let v = vreinterpretq_u8_s32(v[I]);
+            let first = vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(v, first)), down);
+            let second = vshlq_u16(vreinterpretq_u16_u8(vqtbl1q_u8(v, second)), down);
+            let codes = vcombine_u8(vmovn_u16(first), vmovn_u16(second));
+            vreinterpretq_s32_u8(vandq_u8(codes, mask))
         })
     }
 }
