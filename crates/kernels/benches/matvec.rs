@@ -1,63 +1,80 @@
-//! How near the matrix products come to the memory's speed: `cargo bench -p flash-moe-kernels`.
+//! How near the matrix products come to the machine's limits: `cargo bench -p flash-moe-kernels --bench matvec`.
 //!
-//! Prints, for each instruction set and format, the bytes of weights read per second by products of one token with
-//! matrices larger than the caches, the bandwidth of plain reads measured beside it, and their ratio; then the
-//! speed-up per token of a batch. Medians. `FLASH_MOE_BENCH_THREADS` sets the threads (default: all cores).
+//! For each instruction set and format: bytes of weights per second of products of one token with matrices larger than
+//! the caches, beside plain reads measured in turn with them; then multiply-adds per second of batches, beside those
+//! of f32 in registers. Then three forms of the 4-bit product. Medians. `FLASH_MOE_BENCH_THREADS` sets the threads
+//! (default: all cores), `FLASH_MOE_BENCH_SET` picks instruction sets by a part of their name.
+
+mod forms;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use kernels::{Backend, Cpu, Isa, Precision};
+use kernels::{Activations, Backend, Cpu, Isa, Precision};
 use quant::{Buffer, Format, Matrix};
 
 /// Enough matrices that the first is long gone from the caches when its turn comes again.
 const TOTAL_BYTES: usize = 1 << 30;
 const ROWS: usize = 4096;
 const COLS: usize = 4096;
-/// Tokens of the batch.
-const N_BATCH: usize = 64;
+const BATCHES: [usize; 3] = [4, 16, 128];
 const RUNS: usize = 5;
-const FORMATS: [Format; 4] = [
-    Format::Affine { bits: 4, group: 64 },
-    Format::Affine { bits: 8, group: 64 },
-    Format::Affine { bits: 3, group: 64 },
-    Format::Bf16,
-];
 
 fn main() {
-    let threads =
-        std::env::var("FLASH_MOE_BENCH_THREADS").ok().map(|n| n.parse().expect("a number of threads"));
+    let variable = |name| std::env::var(name).ok();
+    let threads = variable("FLASH_MOE_BENCH_THREADS").map(|n| n.parse().expect("a number of threads"));
     let n_thread = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
+    let set = variable("FLASH_MOE_BENCH_SET").unwrap_or_default();
+    let affine = [4, 8, 6, 5, 3, 2].map(|bits| Format::Affine { bits, group: 64 });
     println!(
         "{ROWS}x{COLS}, {n_thread} threads, {} MiB of weights a run, median of {RUNS}",
         TOTAL_BYTES >> 20
     );
     println!(
-        "{:8} {:12} {:>11} {:>11} {:>7} {:>16}",
-        "set", "format", "GB/s", "read GB/s", "ratio", "batch 64, times"
+        "{:24} {:12} {:>7} {:>10} {:>6}   GMAC/s of {BATCHES:?} tokens, ratio to f32; with 16-bit activations",
+        "set", "format", "GB/s", "read GB/s", "ratio"
     );
-    for isa in Isa::ALL {
-        let Some(cpu) = Cpu::with_isa(n_thread, isa) else { continue };
-        for format in FORMATS {
-            let matrices = matrices(format);
-            // Alternating, so that other programs disturb both alike.
-            let (mut one, mut read) = (Vec::new(), Vec::new());
-            for _ in 0..RUNS {
-                read.push(cpu.measure_ram_bandwidth(Duration::from_millis(300)));
-                one.push(bytes_per_second(&cpu, &matrices, 1));
-            }
-            let (one, read) = (median(one), median(read));
-            let batch = bytes_per_second(&cpu, &matrices[..8], N_BATCH) * N_BATCH as f64;
-            let (isa, format) = (isa.to_string(), format.to_string());
-            let ratio = format!("{:.0} %", 100.0 * one / read);
-            println!(
-                "{isa:8} {format:12} {:11.1} {:11.1} {ratio:>7} {:16.1}",
-                one / 1e9,
-                read / 1e9,
-                batch / one
-            );
+    for isa in Isa::ALL.into_iter().filter(|isa| isa.to_string().contains(&set)) {
+        for format in affine.into_iter().chain([Format::Bf16]) {
+            let Some(cpu) = Cpu::with_isa(n_thread, isa) else { continue };
+            measure(cpu, isa, format);
         }
     }
+    forms::compare();
+}
+
+fn measure(cpu: Cpu, isa: Isa, format: Format) {
+    let matrices = matrices(format);
+    // Alternating, so that other programs disturb all alike.
+    let (mut one, mut read, mut flops) = (Vec::new(), Vec::new(), Vec::new());
+    for _ in 0..RUNS {
+        read.push(cpu.measure_ram_bandwidth(Duration::from_millis(300)));
+        one.push(bytes_per_second(&cpu, &matrices, 1));
+        flops.push(cpu.measure_flop_rate(Duration::from_millis(100)));
+    }
+    let (one, read, flops) = (median(one), median(read), median(flops));
+    print!(
+        "{:24} {:12} {:7.1} {:10.1} {:4.0} %  ",
+        isa.to_string(),
+        format.to_string(),
+        one / 1e9,
+        read / 1e9,
+        100.0 * one / read
+    );
+    let batches = |cpu: &Cpu| {
+        for n_token in BATCHES {
+            let rate =
+                bytes_per_second(cpu, &matrices[..4], n_token) / format.matrix_bytes(ROWS, COLS) as f64;
+            let macs = rate * (ROWS * COLS * n_token) as f64;
+            print!(" {:6.1} {:4.2}", macs / 1e9, 2.0 * macs / flops);
+        }
+    };
+    batches(&cpu);
+    if matches!(format, Format::Affine { .. }) {
+        print!(" |");
+        batches(&cpu.with_activations(Activations::Int16));
+    }
+    println!();
 }
 
 fn matrices(format: Format) -> Vec<Matrix> {
