@@ -77,6 +77,19 @@ pub struct ExpertJob<'a> {
     pub rows: &'a [(u32, u32)],
 }
 
+/// The expert that all tokens use, among the dense weights.
+#[derive(Debug)]
+pub struct SharedJob<'a, W> {
+    /// `[d_ff, d_model]`
+    pub gate: &'a W,
+    /// `[d_ff, d_model]`
+    pub up: &'a W,
+    /// `[d_model, d_ff]`
+    pub down: &'a W,
+    /// As those of [`ExpertJob`].
+    pub rows: &'a [(u32, u32)],
+}
+
 /// Where and how the operations are computed.
 pub trait Backend: Send + Sync {
     /// A flat f32 buffer that belongs to the backend.
@@ -197,24 +210,20 @@ pub trait Backend: Send + Sync {
         n_row: usize,
     );
 
-    /// `out[row_out] = down · (silu(gate · x[row_in]) ⊙ (up · x[row_in]))` for every job and row, unweighted.
-    /// `x` is `[_, d_model]`, `out` `[_, d_model]`. Jobs can come in any order and in several calls.
-    fn experts(&self, jobs: &[ExpertJob<'_>], x: &Self::Tensor, out: &mut Self::Tensor);
-
-    /// The shared expert: `out[t] = sigmoid(expert_gate · x[t]) · down(silu(gate x[t]) ⊙ (up x[t]))`,
-    /// `ffn` is gate, up, down; `expert_gate` `[1, d_model]`.
-    fn shared_expert(
+    /// `out[row_out] = down · (silu(gate · x[row_in]) ⊙ (up · x[row_in]))` for every job and row, unweighted, and the
+    /// same for the shared expert. `x` is `[_, d_model]`, `out` `[_, d_model]`. Jobs can come in any order and in several
+    /// calls.
+    fn experts(
         &self,
-        ffn: (&Self::Weights, &Self::Weights, &Self::Weights),
-        expert_gate: &Self::Weights,
+        jobs: &[ExpertJob<'_>],
+        shared: Option<SharedJob<'_, Self::Weights>>,
         x: &Self::Tensor,
-        n_token: usize,
         out: &mut Self::Tensor,
     );
 
-    /// `x[t] += Σ_j weights[t·k + j] · routed[t·k + j]  (+ shared[t])`: j ascending, then the shared expert.
-    /// `dims` is `n_token, k, d`. `x` is `[n_token, d]`, `routed` `[n_token · k, d]`, `weights` `[n_token · k]` on the
-    /// host.
+    /// `x[t] += Σ_j weights[t·k + j] · routed[t·k + j]  (+ sigmoid(shared[t]) · routed[n_token·k + t])`: j ascending, then
+    /// the shared expert, if there is a `shared` gate, `[n_token]`. `dims` is `n_token, k, d`. `x` is `[n_token, d]`,
+    /// `routed` `[n_token · (k or k + 1), d]`, `weights` `[n_token · k]` on the host.
     fn combine(
         &self,
         x: &mut Self::Tensor,

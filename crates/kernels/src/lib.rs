@@ -7,6 +7,8 @@ mod backend;
 mod cpu;
 mod reference;
 
-pub use backend::{AttentionShape, Backend, ConvShape, DELTA_CHUNK, DeltaShape, ExpertJob, Precision, Rope};
+pub use backend::{
+    AttentionShape, Backend, ConvShape, DELTA_CHUNK, DeltaShape, ExpertJob, Precision, Rope, SharedJob,
+};
 pub use cpu::{Activations, Cpu, Isa};
 pub use reference::Reference;

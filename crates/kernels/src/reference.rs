@@ -7,7 +7,7 @@ mod delta_net;
 
 use quant::{Matrix, MatrixRef};
 
-use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Precision, Rope};
+use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Precision, Rope, SharedJob};
 
 /// The scalar reference backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -147,33 +147,25 @@ impl Backend for Reference {
         }
     }
 
-    fn experts(&self, jobs: &[ExpertJob<'_>], x: &Vec<f32>, out: &mut Vec<f32>) {
-        for job in jobs {
+    fn experts(
+        &self,
+        jobs: &[ExpertJob<'_>],
+        shared: Option<SharedJob<'_, Matrix>>,
+        x: &Vec<f32>,
+        out: &mut Vec<f32>,
+    ) {
+        let shared = shared.map(|SharedJob { gate, up, down, rows }| ExpertJob {
+            gate: gate.view(),
+            up: up.view(),
+            down: down.view(),
+            rows,
+        });
+        for job in jobs.iter().copied().chain(shared) {
             let d_model = job.gate.cols;
             for &(row_in, row_out) in job.rows {
                 let (row_in, row_out) = (row_in as usize, row_out as usize);
                 let y = ffn(job.gate, job.up, job.down, &x[row_in * d_model..(row_in + 1) * d_model]);
                 out[row_out * d_model..(row_out + 1) * d_model].copy_from_slice(&y);
-            }
-        }
-    }
-
-    fn shared_expert(
-        &self,
-        ffn_weights: (&Matrix, &Matrix, &Matrix),
-        expert_gate: &Matrix,
-        x: &Vec<f32>,
-        n_token: usize,
-        out: &mut Vec<f32>,
-    ) {
-        let (gate, up, down) = ffn_weights;
-        let d_model = gate.cols();
-        for t in 0..n_token {
-            let row = t * d_model..(t + 1) * d_model;
-            let scale = sigmoid(mat_vec(expert_gate.view(), &x[row.clone()])[0]);
-            let y = ffn(gate.view(), up.view(), down.view(), &x[row.clone()]);
-            for (o, y) in out[row].iter_mut().zip(y) {
-                *o = scale * y;
             }
         }
     }
@@ -194,7 +186,7 @@ impl Backend for Reference {
                     sum += weights[t * k + j] * routed[(t * k + j) * d + i];
                 }
                 if let Some(shared) = shared {
-                    sum += shared[t * d + i];
+                    sum += sigmoid(shared[t]) * routed[(n_token * k + t) * d + i];
                 }
                 x[t * d + i] += sum;
             }

@@ -30,7 +30,9 @@ pub(crate) struct Scratch<B: Backend> {
     pub(crate) mixed: B::Tensor,
     /// `[n_token, n_expert]`
     pub(crate) router: B::Tensor,
-    /// `[n_token · n_expert_used, d_model]`
+    /// The shared expert's gate, `[n_token]`.
+    pub(crate) shared_gate: B::Tensor,
+    /// `[n_token · (n_expert_used + 1), d_model]`: routed experts, then the shared one.
     pub(crate) routed: B::Tensor,
     /// `[N_LOGITS, n_vocab]`
     pub(crate) logits: B::Tensor,
@@ -63,7 +65,8 @@ impl Widths {
 /// Floats that one more token in a batch costs, the backend's hidden rows of the experts included.
 pub(crate) fn floats_per_token(config: &ModelConfig) -> usize {
     let w = Widths::of(config);
-    let experts = config.n_expert_used * (config.d_model + config.d_ff_expert) + config.d_ff_shared;
+    let d_ff = config.d_ff_expert.max(config.d_ff_shared);
+    let experts = (config.n_expert_used + 1) * (config.d_model + d_ff) + 1;
     4 * config.d_model + w.proj + w.conv + 2 * w.kv + w.z + w.mixed + config.n_expert + experts
 }
 
@@ -83,7 +86,8 @@ impl<B: Backend> Scratch<B> {
             z: rows(w.z),
             mixed: rows(w.mixed),
             router: rows(config.n_expert),
-            routed: rows(n_expert_used * config.d_model),
+            shared_gate: rows(1),
+            routed: rows((n_expert_used + 1) * config.d_model),
             logits: backend.zeros(N_LOGITS * config.n_vocab),
         }
     }

@@ -95,6 +95,11 @@ impl Lease {
         &self.experts
     }
 
+    /// Must some of them be read?
+    pub fn must_read(&self) -> bool {
+        0 < self.n_read || !self.missing.is_empty()
+    }
+
     /// Places (indices of [`Self::experts`]) that the last call of [`ExpertStream::next`] gave.
     pub fn ready(&self) -> &[usize] {
         &self.ready

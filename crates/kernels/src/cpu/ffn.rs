@@ -20,7 +20,7 @@ pub(super) struct Scratch {
     prepared: Vec<Lanes<i32>>,
     /// Inputs prepared for `up` where its layout is not that of `gate`.
     prepared_up: Vec<Lanes<i32>>,
-    /// `[n_pair, d_ff]`
+    /// `[n_pair, d_ff]`, `d_ff` the largest of any expert.
     hidden: Vec<f32>,
     /// The first (expert, token) pair of each job.
     first_pair: Vec<usize>,
@@ -31,30 +31,48 @@ pub(super) struct Scratch {
     rows_out: Vec<u32>,
 }
 
-/// `out[row_out] = ffn(x[row_in])` for all rows of all jobs; all experts have one shape. `planes` as in `fixed.rs`.
+/// Routed experts and the shared one.
+#[derive(Clone, Copy)]
+pub(super) struct Jobs<'a> {
+    pub(super) jobs: &'a [ExpertJob<'a>],
+    pub(super) shared: Option<ExpertJob<'a>>,
+}
+
+impl<'a> Jobs<'a> {
+    /// The shared one is the last.
+    fn get(&self, j: usize) -> &ExpertJob<'a> {
+        self.jobs.get(j).or(self.shared.as_ref()).expect("a job of this call")
+    }
+
+    fn iter(&self) -> impl Iterator<Item = &ExpertJob<'a>> {
+        self.jobs.iter().chain(&self.shared)
+    }
+}
+
+/// `out[row_out] = ffn(x[row_in])` for all rows of all jobs. `planes` as in `fixed.rs`.
 pub(super) fn experts(
     compute: (Token, &Pool),
-    jobs: &[ExpertJob<'_>],
+    jobs: Jobs<'_>,
     x: &[f32],
     planes: usize,
     out: &mut [f32],
     scratch: &mut Scratch,
 ) {
-    let Some(shape) = jobs.first().map(|job| job.gate) else { return };
-    let (d_ff, d_model) = (shape.rows, shape.cols);
-    for job in jobs {
-        let shapes = [job.gate, job.up, job.down].map(|w| (w.rows, w.cols));
+    let Some(d_model) = jobs.iter().next().map(|job| job.gate.cols) else { return };
+    for job in jobs.iter() {
+        let (shapes, d_ff) = ([job.gate, job.up, job.down].map(|w| (w.rows, w.cols)), job.gate.rows);
         assert_eq!(shapes, [(d_ff, d_model), (d_ff, d_model), (d_model, d_ff)], "shapes of an expert");
     }
     assert_rows_differ(jobs, &mut scratch.rows_out);
     let (isa, pool) = compute;
     let n_pair = list_pairs(jobs, &mut scratch.first_pair);
+    let d_ff = jobs.iter().map(|job| job.gate.rows).max().unwrap_or(0);
     scratch.hidden.resize(scratch.hidden.len().max(n_pair * d_ff), 0.0);
     let Scratch { prepared, prepared_up, hidden, first_pair, tiles, rows, .. } = scratch;
-    let batch = Batch { jobs, first_pair, n_pair, planes };
+    let batch = Batch { jobs, first_pair, n_pair, d_ff, planes };
 
-    let input = |job: usize, t: usize| {
-        let row = jobs[job].rows[t].0 as usize;
+    let input = |j: usize, t: usize| {
+        let row = jobs.get(j).rows[t].0 as usize;
         &x[row * d_model..(row + 1) * d_model]
     };
     let gate = batch.prepare(compute, |job| job.gate, input, prepared, tiles);
@@ -64,19 +82,19 @@ pub(super) fn experts(
     } else {
         batch.prepare(compute, |job| job.up, input, prepared_up, tiles)
     };
-    list_rows(jobs.len(), d_ff, BLOCK_ROWS, rows);
+    batch.list_rows(|job| job.gate, BLOCK_ROWS, rows);
     let shared = Share::new(&mut hidden[..n_pair * d_ff]);
     pool.run(rows.len(), &|i| hidden_rows(isa, &batch, rows[i], (gate, up), &shared));
 
-    let hidden = |job: usize, t: usize| &hidden[(batch.first_pair[job] + t) * d_ff..][..d_ff];
+    let hidden = |j: usize, t: usize| &hidden[batch.hidden_at(j, t)..][..jobs.get(j).gate.rows];
     let hidden = batch.prepare(compute, |job| job.down, hidden, prepared, tiles);
-    list_rows(jobs.len(), d_model, PAIR_ROWS, rows);
+    batch.list_rows(|job| job.down, PAIR_ROWS, rows);
     let shared = Share::new(out);
     pool.run(rows.len(), &|i| down_rows(isa, &batch, rows[i], hidden, &shared));
 }
 
 /// Two pairs that write one row would race.
-fn assert_rows_differ(jobs: &[ExpertJob<'_>], rows_out: &mut Vec<u32>) {
+fn assert_rows_differ(jobs: Jobs<'_>, rows_out: &mut Vec<u32>) {
     rows_out.clear();
     rows_out.extend(jobs.iter().flat_map(|job| job.rows).map(|&(_, row_out)| row_out));
     rows_out.sort_unstable();
@@ -84,26 +102,23 @@ fn assert_rows_differ(jobs: &[ExpertJob<'_>], rows_out: &mut Vec<u32>) {
 }
 
 /// Fills `first_pair`; the number of pairs.
-fn list_pairs(jobs: &[ExpertJob<'_>], first_pair: &mut Vec<usize>) -> usize {
+fn list_pairs(jobs: Jobs<'_>, first_pair: &mut Vec<usize>) -> usize {
     first_pair.clear();
     let mut n_pair = 0;
-    for job in jobs {
+    for job in jobs.iter() {
         first_pair.push(n_pair);
         n_pair += job.rows.len();
     }
     n_pair
 }
 
-fn list_rows(n_job: usize, n_row: usize, step: usize, rows: &mut Vec<(usize, usize)>) {
-    rows.clear();
-    rows.extend((0..n_job).flat_map(|job| (0..n_row).step_by(step).map(move |row| (job, row))));
-}
-
-/// The jobs of one call.
+/// One call.
 struct Batch<'a> {
-    jobs: &'a [ExpertJob<'a>],
+    jobs: Jobs<'a>,
     first_pair: &'a [usize],
     n_pair: usize,
+    /// Numbers of a row of hidden ones.
+    d_ff: usize,
     planes: usize,
 }
 
@@ -118,6 +133,24 @@ struct Prepared<'a> {
 impl Batch<'_> {
     fn layout(&self, w: MatrixRef<'_>) -> Layout {
         Layout::new(w.format, w.cols, self.planes)
+    }
+
+    /// Where the hidden numbers of token `t` of job `j` are.
+    fn hidden_at(&self, j: usize, t: usize) -> usize {
+        (self.first_pair[j] + t) * self.d_ff
+    }
+
+    /// Fills `rows` with all rows of one matrix of each job, `step` at a time.
+    fn list_rows(
+        &self,
+        w: impl for<'j> Fn(&ExpertJob<'j>) -> MatrixRef<'j>,
+        step: usize,
+        rows: &mut Vec<(usize, usize)>,
+    ) {
+        rows.clear();
+        for (j, job) in self.jobs.iter().enumerate() {
+            rows.extend((0..w(job).rows).step_by(step).map(|row| (j, row)));
+        }
     }
 
     /// Lays out `row(job, t)` for token `t` of each job, for the matrix `w` of it.
@@ -139,7 +172,7 @@ impl Batch<'_> {
         let shared = Share::new(lanes);
         pool.run(list.len(), &|i| {
             let (j, Span { first, n_token }) = list[i];
-            let layout = self.layout(w(&self.jobs[j]));
+            let layout = self.layout(w(self.jobs.get(j)));
             let at = self.first_pair[j] * stride + first * layout.n_lanes();
             // SAFETY: tiles of one step do not overlap.
             let to = unsafe { shared.part(at, n_token * layout.n_lanes()) };
@@ -151,7 +184,7 @@ impl Batch<'_> {
     /// The inputs of job `j` for its matrix `w`.
     fn inputs<'p>(&self, prepared: Prepared<'p>, j: usize, w: MatrixRef<'_>) -> Inputs<'p> {
         let lanes = &prepared.lanes[self.first_pair[j] * prepared.stride..];
-        Inputs { layout: self.layout(w), n_token: self.jobs[j].rows.len(), lanes }
+        Inputs { layout: self.layout(w), n_token: self.jobs.get(j).rows.len(), lanes }
     }
 }
 
@@ -169,12 +202,11 @@ fn hidden_rows(
     (gate_inputs, up_inputs): (Prepared<'_>, Prepared<'_>),
     hidden: &Share<'_, f32>,
 ) {
-    let ExpertJob { gate, up, rows: tokens, .. } = batch.jobs[j];
+    let ExpertJob { gate, up, rows: tokens, .. } = *batch.jobs.get(j);
     let n_row = BLOCK_ROWS.min(gate.rows - row);
     let finish = |t: usize, sums: &[Lanes; 2]| {
-        let pair = batch.first_pair[j] + t;
         // SAFETY: each job of the step has its own rows of its own pairs.
-        let to = unsafe { hidden.part(pair * gate.rows + row, n_row) };
+        let to = unsafe { hidden.part(batch.hidden_at(j, t) + row, n_row) };
         isa.run(SiluMul { gate: &sums[0].0, up: &sums[1].0, to });
     };
     for cut in cuts(tokens.len()) {
@@ -220,7 +252,7 @@ fn down_rows(
     hidden: Prepared<'_>,
     out: &Share<'_, f32>,
 ) {
-    let ExpertJob { down, rows: tokens, .. } = batch.jobs[j];
+    let ExpertJob { down, rows: tokens, .. } = *batch.jobs.get(j);
     let n_row = PAIR_ROWS.min(down.rows - row);
     for cut in cuts(tokens.len()) {
         Blocks::neighbours(down, row).multiply(isa, batch.inputs(hidden, j, down), cut, |t, sums| {

@@ -32,11 +32,12 @@ mod simd;
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use quant::{Matrix, MatrixRef};
+use quant::Matrix;
 
 pub use isa::Isa;
 
-use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Precision, Rope};
+use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Precision, Rope, SharedJob};
+use ffn::Jobs;
 use isa::Token;
 use pool::Pool;
 use simd::Lanes;
@@ -77,10 +78,6 @@ struct Scratch {
     /// Activations laid out for one product.
     prepared: Vec<Lanes<i32>>,
     ffn: ffn::Scratch,
-    /// Each token's row in the shared expert's batch.
-    rows: Vec<(u32, u32)>,
-    /// The shared expert's gate, `[n_token]`.
-    gate: Vec<f32>,
     /// cos and sin of each token, `[n_token, n_rot]`
     angles: Vec<f32>,
 }
@@ -259,32 +256,22 @@ impl Backend for Cpu {
         pointwise::gated_rms_norm(self.compute(), x, z, weight, eps, n_row);
     }
 
-    fn experts(&self, jobs: &[ExpertJob<'_>], x: &Vec<f32>, out: &mut Vec<f32>) {
-        self.with_scratch(|s| {
-            ffn::experts(self.compute(), jobs, x, self.planes(Precision::Setting), out, &mut s.ffn)
-        });
-    }
-
-    fn shared_expert(
+    fn experts(
         &self,
-        ffn: (&Matrix, &Matrix, &Matrix),
-        expert_gate: &Matrix,
+        jobs: &[ExpertJob<'_>],
+        shared: Option<SharedJob<'_, Matrix>>,
         x: &Vec<f32>,
-        n_token: usize,
         out: &mut Vec<f32>,
     ) {
-        let [gate, up, down]: [MatrixRef<'_>; 3] = [ffn.0.view(), ffn.1.view(), ffn.2.view()];
+        let shared = shared.map(|SharedJob { gate, up, down, rows }| ExpertJob {
+            gate: gate.view(),
+            up: up.view(),
+            down: down.view(),
+            rows,
+        });
+        let planes = self.planes(Precision::Setting);
         self.with_scratch(|s| {
-            s.rows.clear();
-            s.rows.extend((0..n_token as u32).map(|t| (t, t)));
-            let job = ExpertJob { gate, up, down, rows: &s.rows };
-            ffn::experts(self.compute(), &[job], x, self.planes(Precision::Setting), out, &mut s.ffn);
-            s.gate.resize(n_token, 0.0);
-            let planes = self.planes(Precision::Full);
-            let x = &x[..n_token * gate.cols];
-            let products = &mut [(expert_gate, &mut s.gate)];
-            matmul::matmul(self.compute(), products, x, n_token, planes, &mut s.prepared);
-            pointwise::scale_rows(self.compute(), out, &s.gate, gate.cols);
+            ffn::experts(self.compute(), Jobs { jobs, shared }, x, planes, out, &mut s.ffn)
         });
     }
 

@@ -139,32 +139,6 @@ impl Kernel for Add<'_> {
     }
 }
 
-/// `x[t] *= sigmoid(gate[t])`, rows of `d`.
-pub(super) fn scale_rows((isa, pool): (Token, &Pool), x: &mut [f32], gate: &[f32], d: usize) {
-    let x = Share::new(&mut x[..gate.len() * d]);
-    pool.run(gate.len(), &|t| {
-        // SAFETY: each job has its own row.
-        isa.run(ScaleRow { x: unsafe { x.part(t * d, d) }, gate: gate[t] });
-    });
-}
-
-struct ScaleRow<'a> {
-    x: &'a mut [f32],
-    gate: f32,
-}
-
-impl Kernel for ScaleRow<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let scale = sigmoid(s, s.splat(self.gate));
-        for at in (0..self.x.len()).step_by(LANES) {
-            store_at(s, s.mul(load_at(s, self.x, at), scale), self.x, at);
-        }
-    }
-}
-
 /// See [`crate::Backend::combine`].
 pub(super) fn combine(
     (isa, pool): (Token, &Pool),
@@ -181,7 +155,7 @@ pub(super) fn combine(
             x: unsafe { x.part(t * d, d) },
             routed: &routed[t * k * d..(t + 1) * k * d],
             weights: &weights[t * k..(t + 1) * k],
-            shared: shared.map(|shared| &shared[t * d..(t + 1) * d]),
+            shared: shared.map(|gate| (gate[t], &routed[(n_token * k + t) * d..][..d])),
         });
     });
 }
@@ -191,7 +165,8 @@ struct Combine<'a> {
     x: &'a mut [f32],
     routed: &'a [f32],
     weights: &'a [f32],
-    shared: Option<&'a [f32]>,
+    /// Gate, before the sigmoid, and output.
+    shared: Option<(f32, &'a [f32])>,
 }
 
 impl Kernel for Combine<'_> {
@@ -200,13 +175,14 @@ impl Kernel for Combine<'_> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let d = self.x.len();
+        let gate = self.shared.map(|(gate, _)| sigmoid(s, s.splat(gate)));
         for at in (0..d).step_by(LANES) {
             let mut sum = s.splat(0.0);
             for (&weight, row) in self.weights.iter().zip(self.routed.chunks_exact(d)) {
                 sum = s.fma(s.splat(weight), load_at(s, row, at), sum);
             }
-            if let Some(shared) = self.shared {
-                sum = s.add(sum, load_at(s, shared, at));
+            if let (Some(gate), Some((_, shared))) = (gate, self.shared) {
+                sum = s.fma(gate, load_at(s, shared, at), sum);
             }
             store_at(s, s.add(load_at(s, self.x, at), sum), self.x, at);
         }

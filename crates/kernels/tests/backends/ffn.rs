@@ -1,6 +1,6 @@
 //! Routed and shared experts.
 
-use kernels::{Backend, Cpu, ExpertJob, Reference};
+use kernels::{Backend, Cpu, ExpertJob, Reference, SharedJob};
 use quant::{Format, Matrix};
 
 use crate::common::{Random, assert_close, assert_same, cpus, is_fused, name};
@@ -65,16 +65,16 @@ fn experts_agree_with_the_reference_and_with_themselves_in_pieces() {
 
 fn check(jobs: &[ExpertJob<'_>], x: &Vec<f32>, n_out: usize) {
     let mut want = vec![0.0; n_out];
-    Reference.experts(jobs, x, &mut want);
+    Reference.experts(jobs, None, x, &mut want);
     let mut fused: Option<Vec<f32>> = None;
     for cpu in cpus() {
         let mut got = vec![f32::NAN; n_out];
-        cpu.experts(jobs, x, &mut got);
+        cpu.experts(jobs, None, x, &mut got);
         assert_close(&name(&cpu), &got, &want, FFN_BOUND);
         let mut pieces = vec![f32::NAN; n_out];
         for job in jobs.iter().rev() {
             for row in job.rows {
-                cpu.experts(&[ExpertJob { rows: std::slice::from_ref(row), ..*job }], x, &mut pieces);
+                cpu.experts(&[ExpertJob { rows: std::slice::from_ref(row), ..*job }], None, x, &mut pieces);
             }
         }
         assert_same(&format!("pair by pair, {}", name(&cpu)), &pieces, &got);
@@ -89,20 +89,26 @@ fn check(jobs: &[ExpertJob<'_>], x: &Vec<f32>, n_out: usize) {
 }
 
 #[test]
-fn the_shared_expert_agrees_with_the_reference() {
-    // Breaks if the scalar gate of one token scales another, or is left out.
+fn the_shared_expert_may_come_alone_or_with_others() {
+    // Breaks if an expert of another size gets a neighbour's hidden numbers, or the rows of the shared one are lost.
     let mut random = Random::new(5);
-    for (d_model, d_ff, n_token) in [(128, 64, 1), (256, 192, 3), (64, 320, 13)] {
-        let expert = Expert::new(&mut random, [A4; 3], d_model, d_ff);
-        let gate = random.matrix(Format::Affine { bits: 8, group: 64 }, 1, d_model);
-        let ffn = (&expert.gate, &expert.up, &expert.down);
+    for (d_model, d_ff, d_ff_shared, n_token) in [(128, 64, 320, 1), (256, 192, 64, 3), (64, 64, 64, 13)] {
+        let routed = Expert::new(&mut random, [A4; 3], d_model, d_ff);
+        let own = Expert::new(&mut random, [A4, A4, A8], d_model, d_ff_shared);
         let x = random.normals(n_token * d_model);
-        let mut want = vec![0.0; n_token * d_model];
-        Reference.shared_expert(ffn, &gate, &x, n_token, &mut want);
+        let row =
+            |first: usize| (0..n_token).map(move |t| (t as u32, (first + t) as u32)).collect::<Vec<_>>();
+        let (rows, shared_rows) = (row(0), row(n_token));
+        let shared = || Some(SharedJob { gate: &own.gate, up: &own.up, down: &own.down, rows: &shared_rows });
+        let mut want = vec![0.0; 2 * n_token * d_model];
+        Reference.experts(&[routed.job(&rows)], shared(), &x, &mut want);
         for cpu in cpus() {
-            let mut got = vec![f32::NAN; n_token * d_model];
-            cpu.shared_expert(ffn, &gate, &x, n_token, &mut got);
+            let (mut got, mut apart) = (vec![f32::NAN; want.len()], vec![f32::NAN; want.len()]);
+            cpu.experts(&[routed.job(&rows)], shared(), &x, &mut got);
             assert_close(&name(&cpu), &got, &want, FFN_BOUND);
+            cpu.experts(&[], shared(), &x, &mut apart);
+            cpu.experts(&[routed.job(&rows)], None, &x, &mut apart);
+            assert_same(&format!("apart, {}", name(&cpu)), &apart, &got);
         }
     }
 }
@@ -122,7 +128,7 @@ fn silu_saturates_without_nan() {
     let (x, rows) = (vec![1.0; 64], [(0, 0)]);
     for cpu in cpus() {
         let mut got = vec![f32::NAN; 64];
-        cpu.experts(&[expert.job(&rows)], &x, &mut got);
+        cpu.experts(&[expert.job(&rows)], None, &x, &mut got);
         for (i, (&got, gate)) in got.iter().zip(gates.into_iter().cycle()).enumerate() {
             let want = gate as f64 / (1.0 + (-gate as f64).exp());
             let error = (got as f64 - want).abs() / want.abs().max(1e-30);
@@ -137,5 +143,5 @@ fn two_results_for_one_row_are_refused() {
     // Breaks if two threads may write one row at the same time.
     let expert = Expert::new(&mut Random::new(6), [A4; 3], 64, 64);
     let rows = [(0, 0), (1, 0)];
-    Cpu::new(2).experts(&[expert.job(&rows)], &vec![0.0; 128], &mut vec![0.0; 128]);
+    Cpu::new(2).experts(&[expert.job(&rows)], None, &vec![0.0; 128], &mut vec![0.0; 128]);
 }

@@ -39,8 +39,8 @@ fn sums_agree_with_the_reference() {
     let mut random = Random::new(1);
     for (n_token, k, d) in [(1, 1, 1), (1, 10, 4096), (3, 4, 100), (17, 2, 33)] {
         let x = random.normals(n_token * d);
-        let (routed, weights) = (random.normals(n_token * k * d), random.normals(n_token * k));
-        let shared = random.normals(n_token * d);
+        let (routed, weights) = (random.normals(n_token * (k + 1) * d), random.normals(n_token * k));
+        let shared = random.normals(n_token);
         for shared in [None, Some(&shared)] {
             let mut want = x.clone();
             Reference.combine(&mut want, &routed, &weights, shared, (n_token, k, d));
@@ -111,9 +111,9 @@ fn no_tokens_change_nothing() {
         cpu.rms_norm(&x, &weight, 1e-6, 0, &mut out);
         cpu.add(&mut out, &x, 0);
         cpu.combine(&mut out, &x, &[], None, (0, 4, 16));
-        cpu.experts(&[], &x, &mut out);
+        cpu.experts(&[], None, &x, &mut out);
         let down = down.view();
-        cpu.experts(&[ExpertJob { gate: w.view(), up: w.view(), down, rows: &[] }], &x, &mut out);
+        cpu.experts(&[ExpertJob { gate: w.view(), up: w.view(), down, rows: &[] }], None, &x, &mut out);
         cpu.attention(attention, &x, (&x, &x), 1, 0, &mut out);
         let mut state = x.clone();
         cpu.conv_silu(ConvShape { n_channel: 16, n_conv: 4 }, &weight, &x, &mut state, 0, &mut out);

@@ -5,7 +5,7 @@
 //! I/O can change a bit.
 
 use arrayvec::ArrayVec;
-use kernels::{Backend, ExpertJob, Precision};
+use kernels::{Backend, ExpertJob, Precision, SharedJob};
 use store::ExpertLayer;
 use stream::Lease;
 
@@ -14,7 +14,7 @@ use crate::ModelError;
 use crate::engine::Prefetch;
 use crate::routing::{Grouped, Routes};
 use crate::timing::{Lap, Phase};
-use crate::weights::Moe;
+use crate::weights::{Moe, Shared};
 
 /// Most experts of one call of the backend.
 const N_JOB_MAX: usize = 32;
@@ -45,6 +45,8 @@ pub(crate) struct MoeScratch {
     routes: Routes,
     grouped: Grouped,
     guess: Guess,
+    /// Rows of the shared expert.
+    shared_rows: Vec<(u32, u32)>,
     /// Rows of the residual stream on their way to another place.
     pub(super) rows: Vec<f32>,
 }
@@ -54,7 +56,7 @@ impl<B: Backend> Pass<'_, B> {
     pub(super) fn experts(&mut self, layer: usize, w: &Moe<B>, lap: &mut Lap) -> Result<(), ModelError> {
         let (n, k) = (self.n_token, self.n_expert_used);
         let mut moe = std::mem::take(self.moe);
-        self.route(&w.router, Input::Layer, n, &mut moe.logits);
+        self.route(w, Input::Layer, n, &mut moe.logits);
         let (renormalise, forced) = (self.config.norm_topk_prob, self.routing.forced(layer, self.first_row));
         moe.routes
             .choose(&moe.logits, self.config.n_expert, k, renormalise, forced)
@@ -66,25 +68,37 @@ impl<B: Backend> Pass<'_, B> {
         let mut lease = self.stream.lease(layer, n, &grouped.experts, tokens_of);
         self.guess(layer + 1, &mut moe);
         self.timing.add(layer, Phase::Router, lap.take());
-        if let Some(shared) = &w.shared {
-            let s = &mut *self.scratch;
-            let ffn = (&shared.gate, &shared.up, &shared.down);
-            self.backend.shared_expert(ffn, &shared.expert_gate, &s.h, n, &mut s.y);
-            self.timing.add(layer, Phase::Shared, lap.take());
-        }
-        let result = self.routed(&mut lease, &moe.grouped, lap);
+        // Behind the rows of the routed experts.
+        moe.shared_rows.clear();
+        moe.shared_rows.extend((0..n as u32).map(|t| (t, (n * k) as u32 + t)));
+        let shared = w.shared.as_ref().map(|w| w.job(&moe.shared_rows));
+        let result = self.compute(&mut lease, shared, &moe.grouped, lap);
         self.stream.release(lease);
         result?;
         let (s, dims) = (&mut *self.scratch, (n, k, self.config.d_model));
-        self.backend.combine(&mut s.x, &s.routed, &moe.routes.weights, w.shared.as_ref().map(|_| &s.y), dims);
+        let gate = w.shared.as_ref().map(|_| &s.shared_gate);
+        self.backend.combine(&mut s.x, &s.routed, &moe.routes.weights, gate, dims);
         self.timing.add(layer, Phase::Experts, lap.take());
         *self.moe = moe;
         Ok(())
     }
 
-    /// Fills `scratch.routed` with the outputs of the lease's experts, in the order in which they come.
-    fn routed(&mut self, lease: &mut Lease, grouped: &Grouped, lap: &mut Lap) -> Result<(), ModelError> {
+    /// Fills `scratch.routed` with the outputs of the shared expert and of the lease's experts, in the order in which
+    /// they come.
+    fn compute(
+        &mut self,
+        lease: &mut Lease,
+        mut shared: Option<SharedJob<'_, B::Weights>>,
+        grouped: &Grouped,
+        lap: &mut Lap,
+    ) -> Result<(), ModelError> {
         let layer = lease.layer();
+        if shared.is_some() && lease.must_read() {
+            // While the first reads are under way.
+            let s = &mut *self.scratch;
+            self.backend.experts(&[], shared.take(), &s.h, &mut s.routed);
+            self.timing.add(layer, Phase::Shared, lap.take());
+        }
         loop {
             let more = self.stream.next(lease, N_JOB_MAX);
             self.timing.add(layer, Phase::ReadWait, lap.take());
@@ -97,7 +111,7 @@ impl<B: Backend> Pass<'_, B> {
                 ExpertJob { gate, up, down, rows: grouped.rows_of(place) }
             };
             let jobs: ArrayVec<ExpertJob<'_>, N_JOB_MAX> = lease.ready().iter().map(job).collect();
-            self.backend.experts(&jobs, &self.scratch.h, &mut self.scratch.routed);
+            self.backend.experts(&jobs, shared.take(), &self.scratch.h, &mut self.scratch.routed);
             self.timing.add(layer, Phase::Experts, lap.take());
         }
     }
@@ -120,7 +134,7 @@ impl<B: Backend> Pass<'_, B> {
         }
         let (s, eps) = (&mut *self.scratch, self.config.rms_norm_eps as f32);
         self.backend.rms_norm(&s.x, &next.post_attention_norm, eps, self.n_token, &mut s.guess);
-        self.route(&next.moe.router, Input::Guess, n, &mut moe.logits);
+        self.route(&next.moe, Input::Guess, n, &mut moe.logits);
         let (n_expert, k, guess) = (self.config.n_expert, self.n_expert_used, &mut moe.guess);
         // Numbers that are not finite are an error when the layer itself routes.
         if guess.routes.choose(&moe.logits, n_expert, k, false, None).is_ok() {
@@ -129,15 +143,25 @@ impl<B: Backend> Pass<'_, B> {
         }
     }
 
-    /// Router logits of the last `n` tokens, `[n, n_expert]`.
-    fn route(&mut self, router: &B::Weights, input: Input, n: usize, logits: &mut Vec<f32>) {
-        let s = &mut *self.scratch;
-        let x = match input {
-            Input::Layer => &s.h,
-            Input::Guess => &s.guess,
-        };
-        self.backend.matmul(&mut [(router, &mut s.router)], x, self.n_token - n, n, Precision::Full);
+    /// Router logits of the last `n` tokens, `[n, n_expert]`; for the layer itself also the shared expert's gate.
+    fn route(&mut self, w: &Moe<B>, input: Input, n: usize, logits: &mut Vec<f32>) {
+        let (s, first) = (&mut *self.scratch, self.n_token - n);
+        let router = (&w.router, &mut s.router);
+        match (input, &w.shared) {
+            (Input::Layer, Some(shared)) => {
+                let products = &mut [router, (&shared.expert_gate, &mut s.shared_gate)];
+                self.backend.matmul(products, &s.h, first, n, Precision::Full);
+            }
+            (Input::Layer, None) => self.backend.matmul(&mut [router], &s.h, first, n, Precision::Full),
+            (Input::Guess, _) => self.backend.matmul(&mut [router], &s.guess, first, n, Precision::Full),
+        }
         logits.resize(n * self.config.n_expert, 0.0);
         self.backend.read(&s.router, 0, logits);
+    }
+}
+
+impl<B: Backend> Shared<B> {
+    fn job<'a>(&'a self, rows: &'a [(u32, u32)]) -> SharedJob<'a, B::Weights> {
+        SharedJob { gate: &self.gate, up: &self.up, down: &self.down, rows }
     }
 }
