@@ -7,6 +7,8 @@ mod backend;
 mod cpu;
 mod reference;
 
-pub use backend::{AttentionShape, Backend, ConvShape, DELTA_CHUNK, DeltaShape, ExpertJob, Rope};
+pub use backend::{
+    AttentionShape, Backend, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Rope,
+};
 pub use cpu::{Cpu, Isa};
 pub use reference::Reference;

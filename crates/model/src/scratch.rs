@@ -18,8 +18,6 @@ pub(crate) struct Scratch<B: Backend> {
     pub(crate) guess: B::Tensor,
     /// First projection: q with its gates, or delta-net qkv.
     pub(crate) proj: B::Tensor,
-    /// After the convolution, `[n_token, n_channel]`.
-    pub(crate) conv: B::Tensor,
     /// k `[n_token, n_head_kv · head_dim]`, or b `[n_token, n_head_v]`.
     pub(crate) k: B::Tensor,
     /// v `[n_token, n_head_kv · head_dim]`, or a `[n_token, n_head_v]`.
@@ -39,7 +37,6 @@ pub(crate) struct Scratch<B: Backend> {
 /// Widths of the buffers, in floats a token.
 struct Widths {
     proj: usize,
-    conv: usize,
     kv: usize,
     z: usize,
     mixed: usize,
@@ -52,7 +49,6 @@ impl Widths {
         let linear = |f: fn(&LinearAttention) -> usize| config.linear.as_ref().map_or(0, f);
         Self {
             proj: q.max(linear(|l| l.n_channel())),
-            conv: linear(|l| l.n_channel()),
             kv: (config.n_head_kv * config.head_dim).max(linear(|l| l.n_head_v)),
             z: linear(|l| l.d_v()),
             mixed: heads.max(linear(|l| l.d_v())),
@@ -64,7 +60,7 @@ impl Widths {
 pub(crate) fn floats_per_token(config: &ModelConfig) -> usize {
     let w = Widths::of(config);
     let experts = config.n_expert_used * (config.d_model + config.d_ff_expert) + config.d_ff_shared;
-    4 * config.d_model + w.proj + w.conv + 2 * w.kv + w.z + w.mixed + config.n_expert + experts
+    4 * config.d_model + w.proj + 2 * w.kv + w.z + w.mixed + config.n_expert + experts
 }
 
 impl<B: Backend> Scratch<B> {
@@ -77,7 +73,6 @@ impl<B: Backend> Scratch<B> {
             y: rows(config.d_model),
             guess: rows(config.d_model),
             proj: rows(w.proj),
-            conv: rows(w.conv),
             k: rows(w.kv),
             v: rows(w.kv),
             z: rows(w.z),

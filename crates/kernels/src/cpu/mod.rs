@@ -34,7 +34,7 @@ use quant::{Matrix, MatrixRef};
 
 pub use isa::Isa;
 
-use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Rope};
+use crate::{AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Rope};
 use isa::Token;
 use pool::Pool;
 use simd::Lanes;
@@ -184,35 +184,18 @@ impl Backend for Cpu {
         attention::attend(self.compute(), shape, q, cache, pos..pos + n_token, out);
     }
 
-    fn conv_silu(
-        &self,
-        shape: ConvShape,
-        weight: &Vec<f32>,
-        x: &Vec<f32>,
-        state: &mut Vec<f32>,
-        n_token: usize,
-        out: &mut Vec<f32>,
-    ) {
-        pointwise::conv_silu(self.compute(), shape, weight, x, state, n_token, out);
-    }
-
     fn delta_net(
         &self,
         shape: DeltaShape,
-        qkv: &Vec<f32>,
-        ba: (&Vec<f32>, &Vec<f32>),
-        decay_dt: (&Vec<f32>, &Vec<f32>),
-        state: &mut Vec<f32>,
+        weights: &DeltaWeights<'_, Vec<f32>>,
+        inputs: &DeltaInputs<'_, Vec<f32>>,
+        states: (&mut Vec<f32>, &mut Vec<f32>),
         pos: usize,
         n_token: usize,
         out: &mut Vec<f32>,
     ) {
-        let (ba, decay_dt) = ((&ba.0[..], &ba.1[..]), (&decay_dt.0[..], &decay_dt.1[..]));
-        delta_net::delta_net(self.compute(), shape, qkv, ba, decay_dt, state, pos..pos + n_token, out);
-    }
-
-    fn gated_rms_norm(&self, x: &mut Vec<f32>, z: &Vec<f32>, weight: &Vec<f32>, eps: f32, n_row: usize) {
-        pointwise::gated_rms_norm(self.compute(), x, z, weight, eps, n_row);
+        let states = (&mut states.0[..], &mut states.1[..]);
+        delta_net::delta_net(self.compute(), shape, weights, inputs, states, pos..pos + n_token, out);
     }
 
     fn experts(&self, jobs: &[ExpertJob<'_>], x: &Vec<f32>, out: &mut Vec<f32>) {
