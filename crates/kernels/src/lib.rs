@@ -10,5 +10,7 @@ mod reference;
 pub use backend::{
     AttentionShape, Backend, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Rope,
 };
+#[cfg(feature = "blas")]
+pub use cpu::blas;
 pub use cpu::{Cpu, Isa};
 pub use reference::Reference;

@@ -12,7 +12,7 @@ use std::cell::RefCell;
 use std::ops::Range;
 
 use self::chunk::{Chunk, Keys, PANEL};
-use self::step::Step;
+use self::step::{Step, load_row, store_row};
 use super::isa::Token;
 use super::pointwise::rms_scale;
 use super::pool::Pool;
@@ -128,39 +128,74 @@ impl Call<'_> {
     /// The convolution with SiLU of token `t`; `out` is filled up with zeros.
     #[inline(always)]
     fn conv_silu<S: Simd>(&self, s: S, t: usize, channels: &Range<usize>, out: &mut [f32]) {
-        let n_channel = self.shape.n_channel();
-        for at in (0..out.len()).step_by(CHANNELS * LANES) {
-            let mut sums = [s.splat(0.0); CHANNELS];
-            for j in 0..self.shape.n_conv {
-                let tap = &self.weights.conv[j * n_channel..][channels.clone()];
-                let row = self.seen(t + j, channels);
-                for c in 0..CHANNELS {
-                    let at = at + c * LANES;
-                    sums[c] = s.fma(load_at(s, tap, at), load_at(s, row, at), sums[c]);
-                }
-            }
-            for c in 0..CHANNELS {
-                store_at(s, silu(s, sums[c]), out, at + c * LANES);
+        for at in (0..channels.len()).step_by(CHANNELS * LANES) {
+            if at + CHANNELS * LANES <= channels.len() {
+                self.convolve::<S, true>(s, t, channels, at, out);
+            } else {
+                self.convolve::<S, false>(s, t, channels, at, out);
             }
         }
     }
 
-    /// Learning rates and log-decays of the piece's tokens for one value head (step 6).
+    /// Some vectors of channels, `at` and behind, `WHOLE` if there are as many.
     #[inline(always)]
-    fn gates<S: Simd>(&self, s: S, piece: Piece, head: usize) -> Gates {
-        let n_head_v = self.shape.n_head_v;
-        let decay = s.splat(-self.weights.decay[head]);
+    fn convolve<S: Simd, const WHOLE: bool>(
+        &self,
+        s: S,
+        t: usize,
+        channels: &Range<usize>,
+        at: usize,
+        out: &mut [f32],
+    ) {
+        let n_channel = self.shape.n_channel();
+        let mut sums = [s.splat(0.0); CHANNELS];
+        for j in 0..self.shape.n_conv {
+            let tap = &self.weights.conv[j * n_channel..][channels.clone()];
+            let tap = load_row::<S, CHANNELS, WHOLE>(s, tap, at);
+            let row = load_row::<S, CHANNELS, WHOLE>(s, self.seen(t + j, channels), at);
+            for c in 0..CHANNELS {
+                sums[c] = s.fma(tap[c], row[c], sums[c]);
+            }
+        }
+        for sum in &mut sums {
+            *sum = silu(s, *sum);
+        }
+        store_row::<S, CHANNELS, WHOLE>(s, sums, out, at);
+    }
+
+    /// Asks for what the convolution of one token of a key head and its value heads reads.
+    #[inline(always)]
+    fn ask<S: Simd>(&self, s: S, key: usize) {
+        let n_channel = self.shape.n_channel();
+        let n_value = self.shape.n_head_v / self.shape.n_head_k;
+        for channels in [self.q(key), self.k(key), self.v(key * n_value..(key + 1) * n_value)] {
+            for at in channels.step_by(LANES) {
+                for j in 0..self.shape.n_conv {
+                    s.prefetch(self.weights.conv.as_ptr().wrapping_add(j * n_channel + at).cast());
+                    s.prefetch(self.conv.address(j * n_channel + at).cast());
+                }
+            }
+        }
+    }
+
+    /// Learning rates and log-decays (step 6) of up to [`DELTA_CHUNK`] values of `b` and `a` that lie `stride` apart
+    /// from `first` on, each for the value head of its place in the row.
+    #[inline(always)]
+    fn gates<S: Simd>(&self, s: S, first: usize, stride: usize, n: usize) -> Gates {
         let mut gates = Gates { beta: [0.0; DELTA_CHUNK], log_decay: [0.0; DELTA_CHUNK] };
-        for i in 0..piece.n {
-            let at = (piece.first + i) * n_head_v + head;
+        let mut decay = [0.0; DELTA_CHUNK];
+        for i in 0..n {
+            let at = first + i * stride;
+            let head = at % self.shape.n_head_v;
             gates.beta[i] = self.inputs.b[at];
             gates.log_decay[i] = self.inputs.a[at] + self.weights.dt_bias[head];
+            decay[i] = -self.weights.decay[head];
         }
-        for at in (0..piece.n).step_by(LANES) {
+        for at in (0..n).step_by(LANES) {
             let beta = sigmoid(s, load_at(s, &gates.beta, at));
             store_at(s, beta, &mut gates.beta, at);
             let softplus = softplus(s, load_at(s, &gates.log_decay, at));
-            store_at(s, s.mul(decay, softplus), &mut gates.log_decay, at);
+            store_at(s, s.mul(load_at(s, &decay, at), softplus), &mut gates.log_decay, at);
         }
         gates
     }
@@ -235,27 +270,39 @@ impl Job<'_, '_> {
     /// One token.
     #[inline(always)]
     fn step<S: Simd>(&mut self, s: S, piece: Piece) {
-        let (call, t, heads) = (self.call, piece.first, self.value_heads());
-        let mut buffers = Buffers::new(self.scratch, call.shape, 1);
+        let (call, t) = (self.call, piece.first);
+        let DeltaShape { n_head_v, head_dim_k, head_dim_v: dv, .. } = call.shape;
+        let state_len = head_dim_k * dv;
+        let mut buffers = Buffers::new(self.scratch, call.shape, 1, self.heads.len().min(DELTA_CHUNK));
         Self::queries_and_keys(s, call, self.key, piece, &mut buffers);
-        let state_len = call.shape.head_dim_k * call.shape.head_dim_v;
-        for head in heads {
-            call.conv_silu(s, t, &call.v(head..head + 1), buffers.v);
-            let gates = call.gates(s, piece, head);
+        if self.next < n_head_v {
+            call.ask(s, self.next * call.shape.n_head_k / n_head_v);
+        }
+        for first in self.heads.clone().step_by(DELTA_CHUNK) {
+            let heads = first..self.heads.end.min(first + DELTA_CHUNK);
+            call.conv_silu(s, t, &call.v(heads.clone()), buffers.v);
+            let Gates { beta, log_decay: mut decay } = call.gates(s, t * n_head_v + first, 1, heads.len());
+            for at in (0..heads.len()).step_by(LANES) {
+                store_at(s, exp(s, load_at(s, &decay, at)), &mut decay, at);
+            }
             // SAFETY: each job has its own heads.
-            let state = unsafe { call.state.part(head * state_len, state_len) };
-            let next = if head + 1 < self.heads.end { head + 1 } else { self.next };
-            let next = if next < call.shape.n_head_v { next } else { head };
+            let states = unsafe { call.state.part(first * state_len, heads.len() * state_len) };
+            // What is here already costs least to ask for.
+            let next = if self.next < n_head_v { self.next } else { first };
             let step = Step {
                 q: buffers.q,
                 k: buffers.k,
                 v: buffers.v,
-                beta: gates.beta[0],
-                log_decay: gates.log_decay[0],
+                beta: &beta[..heads.len()],
+                decay: &decay[..heads.len()],
+                state_len,
+                dv,
                 next: call.state.address(next * state_len),
             };
-            step.run(s, &mut state[..], call.shape.head_dim_v, buffers.o);
-            call.gated_norm(s, buffers.o, t, head);
+            step.run(s, states, buffers.o);
+            for (head, o) in heads.zip(buffers.o.chunks_exact(dv)) {
+                call.gated_norm(s, o, t, head);
+            }
         }
     }
 
@@ -263,7 +310,7 @@ impl Job<'_, '_> {
     #[inline(always)]
     fn chunk<S: Simd>(&mut self, s: S, piece: Piece) {
         let (call, heads) = (self.call, self.value_heads());
-        let mut buffers = Buffers::new(self.scratch, call.shape, DELTA_CHUNK);
+        let mut buffers = Buffers::new(self.scratch, call.shape, DELTA_CHUNK, DELTA_CHUNK);
         Self::queries_and_keys(s, call, self.key, piece, &mut buffers);
         let dk = Buffers::dk(call.shape);
         let keys = Keys::new(s, (buffers.q, buffers.k), (piece.n, dk), buffers.keys, buffers.products);
@@ -275,7 +322,9 @@ impl Job<'_, '_> {
             }
             // SAFETY: each job has its own heads.
             let state = unsafe { call.state.part(head * state_len, state_len) };
-            let chunk = Chunk::new(s, &keys, &call.gates(s, piece, head), buffers.mix);
+            let n_head_v = call.shape.n_head_v;
+            let gates = call.gates(s, piece.first * n_head_v + head, n_head_v, piece.n);
+            let chunk = Chunk::new(s, &keys, &gates, buffers.mix);
             chunk.run(s, state, call.shape.head_dim_v, buffers.panel, (buffers.v, buffers.o));
             for (i, o) in buffers.o.chunks_exact(dv).take(piece.n).enumerate() {
                 call.gated_norm(s, o, piece.first + i, head);
@@ -327,9 +376,9 @@ struct Buffers<'a> {
     /// Normed queries and keys, `[n, dk]`.
     q: &'a mut [f32],
     k: &'a mut [f32],
-    /// Values, `[n, dv]`.
+    /// Values, `[n_v, dv]`.
     v: &'a mut [f32],
-    /// What the state answers, `[n, dv]`.
+    /// What the state answers, `[n_v, dv]`.
     o: &'a mut [f32],
     /// Keys by column, `[dk, DELTA_CHUNK]`.
     keys: &'a mut [f32],
@@ -352,13 +401,13 @@ impl<'a> Buffers<'a> {
         shape.head_dim_v.next_multiple_of(PANEL)
     }
 
-    /// For pieces of `n` tokens: 1, which needs the first four, or [`DELTA_CHUNK`].
-    fn new(scratch: &'a mut Vec<Lanes>, shape: DeltaShape, n: usize) -> Self {
+    /// For pieces of `n` tokens, 1 or [`DELTA_CHUNK`], with `n_v` rows of v and of the output. One token needs no more.
+    fn new(scratch: &'a mut Vec<Lanes>, shape: DeltaShape, n: usize, n_v: usize) -> Self {
         let (dk, dv) = (Self::dk(shape), Self::dv(shape));
         let square = 2 * DELTA_CHUNK * DELTA_CHUNK;
         let chunk = [DELTA_CHUNK * dk, square, square, (dk + DELTA_CHUNK) * PANEL];
         let chunk = if n == 1 { [0; 4] } else { chunk };
-        let sizes = [n * dk, n * dk, n * dv, n * dv, chunk[0], chunk[1], chunk[2], chunk[3]];
+        let sizes = [n * dk, n * dk, n_v * dv, n_v * dv, chunk[0], chunk[1], chunk[2], chunk[3]];
         let n_vector = sizes.iter().sum::<usize>() / LANES;
         scratch.resize(scratch.len().max(n_vector), Lanes::default());
         let mut rest = floats(scratch);

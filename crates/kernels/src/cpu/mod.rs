@@ -11,6 +11,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bandwidth;
+#[cfg(feature = "blas")]
+pub mod blas;
 mod codes;
 mod delta_net;
 mod ffn;
@@ -88,6 +90,13 @@ impl Cpu {
     /// the caches, for about `duration`. Takes 1 GiB of memory meanwhile.
     pub fn measure_ram_bandwidth(&self, duration: Duration) -> f64 {
         bandwidth::measure(self.isa, &self.pool, duration)
+    }
+
+    /// Bytes per second, read and written, that all threads together change in place: the median over pieces of a
+    /// buffer of `n_float` numbers, a few MiB at least, for about `duration`. The size of the buffer names the cache,
+    /// or the memory, that is measured.
+    pub fn measure_update_bandwidth(&self, n_float: usize, duration: Duration) -> f64 {
+        bandwidth::measure_update(self.isa, &self.pool, n_float, duration)
     }
 
     /// Floating-point operations per second that all threads together compute in registers, two a multiply-add: the

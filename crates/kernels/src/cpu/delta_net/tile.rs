@@ -24,7 +24,7 @@ impl<S: Simd, const W: usize> Tile<S, W> {
     pub(super) fn load(s: S, a: &[f32], width: usize, first: usize, at: usize) -> Self {
         let mut tile = Self::zero(s);
         for (m, row) in tile.0.iter_mut().enumerate() {
-            *row = load_row::<S, W>(s, rows(a, width, first + m, 1), at);
+            *row = load_row::<S, W, false>(s, rows(a, width, first + m, 1), at);
         }
         tile
     }
@@ -33,7 +33,7 @@ impl<S: Simd, const W: usize> Tile<S, W> {
     #[inline(always)]
     pub(super) fn store(self, s: S, a: &mut [f32], width: usize, first: usize, at: usize) {
         for (row, a) in self.0.into_iter().zip(a.chunks_exact_mut(width).skip(first)) {
-            store_row::<S, W>(s, row, a, at);
+            store_row::<S, W, false>(s, row, a, at);
         }
     }
 
@@ -67,7 +67,7 @@ impl<S: Simd, const W: usize> Tile<S, W> {
 
     #[inline(always)]
     fn add_row(&mut self, s: S, a: [f32; ROWS], b: &[f32; PANEL], at: usize) {
-        let b = load_row::<S, W>(s, b, at);
+        let b = load_row::<S, W, true>(s, b, at);
         for m in 0..ROWS {
             let a = s.splat(a[m]);
             for w in 0..W {
