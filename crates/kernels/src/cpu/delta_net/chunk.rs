@@ -46,9 +46,10 @@ impl<'a> Keys<'a> {
         products: &'a mut [f32],
     ) -> Self {
         let columns = transposed.as_chunks_mut::<PANEL>().0;
-        for (i, row) in k.chunks_exact(dk).take(n).enumerate() {
-            for (column, &x) in columns.iter_mut().zip(row) {
-                column[i] = x;
+        for first in (0..n).step_by(ROWS) {
+            let [a, b, c, d] = four_rows(k, dk, first, dk);
+            for (i, column) in columns.iter_mut().enumerate() {
+                column[first..first + ROWS].copy_from_slice(&[a[i], b[i], c[i], d[i]]);
             }
         }
         let (kk, qk) = products.split_at_mut(DELTA_CHUNK * PANEL);
