@@ -1,9 +1,9 @@
-//! How near a delta-net comes to the memory's and the cores' speed: `cargo bench -p flash-moe-kernels --bench delta_net`.
+//! How near a delta-net comes to the machine's speed: `cargo bench -p flash-moe-kernels --bench delta_net`.
 //!
-//! One token (decode): the whole of [`Backend::delta_net`] against the delta rule alone in plain loops and in BLAS calls
-//! (with `--features blas`, which needs OpenBLAS). These get normed queries and keys, and their threads share out the
-//! heads once and never wait for each other. `state GB/s` counts each state once read and once written, beside what
-//! the threads read and write in place in a buffer as large, measured in turns. Then many tokens (prefill):
+//! One token (decode): the whole of [`Backend::delta_net`] against the delta rule alone in plain loops and in BLAS
+//! calls (with `--features blas`, which needs OpenBLAS). These get normed queries and keys, and their threads share
+//! out the heads once and never wait for each other. `state GB/s` counts each state once read and once written, beside
+//! what the threads read and write in place in a buffer as large, measured in turns. Then many tokens (prefill):
 //! operations that the matrix form needs, beside what the cores multiply and add in registers. Medians.
 //! `FLASH_MOE_BENCH_THREADS` sets the threads of the last rows (default: all cores).
 
@@ -72,9 +72,11 @@ fn decode(n_thread: usize, n_layer: usize) {
             });
         }
     }
-    let (update, loops) = (median(updates), median(times[forms.len() - 1].clone()));
+    let is_loops = |form: &Form| matches!(form, Form::Loops);
+    let loops = forms.iter().position(is_loops).expect("the loops are a form");
+    let (update, loops) = (median(updates), median(times[loops].clone()));
     println!("decode, {n_layer} layers, {n_thread} threads: {:.1} GB/s in place", update / 1e9);
-    println!("  {:22} {:>10} {:>12} {:>7} {:>12}", "", "us a layer", "state GB/s", "ratio", "x last row");
+    println!("  {:22} {:>10} {:>12} {:>7} {:>12}", "", "us a layer", "state GB/s", "ratio", "x loops");
     for (form, times) in forms.iter().zip(times) {
         let name = match form {
             Form::Whole(cpu) => cpu.isa().to_string(),

@@ -2,13 +2,12 @@
 //! of an old state, `d = β(v − e^g p)`, `o = e^g u + (k·q) d`, `S ← e^g S + k dᵀ` (spec 2.5 step 7).
 //!
 //! The sums over all rows must be known before the first row can change, so a state is read twice, the second time
-//! from a near cache. One head's rows change while the next head's rows are read for the first time: the stream from
-//! the memory behind the caches never waits for arithmetic.
+//! from a near cache. One head's rows change while the next head's rows are read for the first time, and the head
+//! behind it is asked for: the stream from the memory behind the caches does not stop for arithmetic. (On a Zen 5 core
+//! 93 µs became 101 µs by asking where 4 MiB of states stay in the third-level cache, and 234 µs became 218 µs where
+//! they come from memory, which is where a model's states come from.)
 
 use super::super::simd::{LANES, Simd, dot, load_at, store_at};
-
-/// Bytes of a cache line.
-const LINE_BYTES: usize = 64;
 
 /// One token of the value heads that read one key head.
 pub(super) struct Step<'a> {
@@ -98,7 +97,7 @@ impl Step<'_> {
         sums
     }
 
-    /// The new state of one head, and `Sᵀk` and `Sᵀq` of the next.
+    /// The new state of one head, and `Sᵀk` and `Sᵀq` of the next, while the one behind that is asked for.
     #[inline(always)]
     fn update_and_read<S: Simd, const W: usize, const WHOLE: bool>(
         &self,
@@ -113,6 +112,7 @@ impl Step<'_> {
         let rows = state.chunks_exact_mut(self.dv).zip(next.chunks_exact(self.dv));
         for ((row, next), (&k, &q)) in rows.zip(self.k.iter().zip(self.q)) {
             let (k, q) = (s.splat(k), s.splat(q));
+            ask::<S, W>(s, next.as_ptr().wrapping_add(at + self.state_len));
             let next = load_row::<S, W, WHOLE>(s, next, at);
             for w in 0..W {
                 sums[0][w] = s.fma(k, next[w], sums[0][w]);
@@ -137,18 +137,24 @@ impl Step<'_> {
         decay: S::V,
         d: [S::V; W],
     ) {
-        let mut next = self.next.wrapping_add(at).cast::<u8>();
+        let mut next = self.next.wrapping_add(at);
         for (row, &k) in state.chunks_exact_mut(self.dv).zip(self.k) {
-            for line in 0..W {
-                s.prefetch(next.wrapping_add(line * LINE_BYTES));
-            }
-            next = next.wrapping_add(self.dv * size_of::<f32>());
+            ask::<S, W>(s, next);
+            next = next.wrapping_add(self.dv);
             let (mut new, k) = (load_row::<S, W, WHOLE>(s, row, at), s.splat(k));
             for w in 0..W {
                 new[w] = s.fma(k, d[w], s.mul(decay, new[w]));
             }
             store_row::<S, W, WHOLE>(s, new, row, at);
         }
+    }
+}
+
+/// Asks for `W` vectors, each about a cache line.
+#[inline(always)]
+fn ask<S: Simd, const W: usize>(s: S, at: *const f32) {
+    for w in 0..W {
+        s.prefetch(at.wrapping_add(w * LANES).cast());
     }
 }
 
