@@ -33,16 +33,7 @@ pub struct AttentionShape {
     pub gated: bool,
 }
 
-/// Shapes of the convolution in front of the delta rule.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConvShape {
-    /// Channels.
-    pub n_channel: usize,
-    /// Taps, the last is the current token.
-    pub n_conv: usize,
-}
-
-/// Shapes of the gated delta rule.
+/// Shapes of a gated delta-net.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaShape {
     /// Heads of q and k.
@@ -53,6 +44,53 @@ pub struct DeltaShape {
     pub head_dim_k: usize,
     /// Width of a v head.
     pub head_dim_v: usize,
+    /// Taps of the convolution, the last is the current token.
+    pub n_conv: usize,
+}
+
+impl DeltaShape {
+    /// Width of q, k and v together: the channels of the convolution.
+    pub fn n_channel(&self) -> usize {
+        2 * self.n_head_k * self.head_dim_k + self.d_v()
+    }
+
+    /// Width of all v heads: of z and of the output.
+    pub fn d_v(&self) -> usize {
+        self.n_head_v * self.head_dim_v
+    }
+
+    /// Floats of the recurrent state.
+    pub fn state_len(&self) -> usize {
+        self.n_head_v * self.head_dim_k * self.head_dim_v
+    }
+}
+
+/// Weights of a gated delta-net between its projections, `T` a tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaWeights<'a, T> {
+    /// The convolution, `[n_conv, n_channel]`: tap by tap.
+    pub conv: &'a T,
+    /// exp(A_log), `[n_head_v]`
+    pub decay: &'a T,
+    /// `[n_head_v]`
+    pub dt_bias: &'a T,
+    /// Of the gated norm, `[head_dim_v]`, the same for every head.
+    pub norm: &'a T,
+    /// ε of the gated norm.
+    pub eps: f32,
+}
+
+/// Projections of the tokens, `T` a tensor.
+#[derive(Clone, Copy, Debug)]
+pub struct DeltaInputs<'a, T> {
+    /// q, k and v before the convolution, `[n_token, q | k | v]`.
+    pub qkv: &'a T,
+    /// How much of an error is learnt, before its sigmoid, `[n_token, n_head_v]`.
+    pub b: &'a T,
+    /// How much is forgotten, before its softplus, `[n_token, n_head_v]`.
+    pub a: &'a T,
+    /// The output gate, before its SiLU, `[n_token, n_head_v, head_dim_v]`.
+    pub z: &'a T,
 }
 
 /// How precise a product must be.
@@ -165,24 +203,12 @@ pub trait Backend: Send + Sync {
         out: &mut Self::Tensor,
     );
 
-    /// Depthwise causal convolution with SiLU (spec 2.5 step 2). `x` and `out` are `[n_token, n_channel]`,
-    /// `weight` `[n_channel, n_conv]`, `state` `[n_conv - 1, n_channel]`: the last rows of `x` before the call,
-    /// oldest first, replaced by the last rows after it.
-    fn conv_silu(
-        &self,
-        shape: ConvShape,
-        weight: &Self::Tensor,
-        x: &Self::Tensor,
-        state: &mut Self::Tensor,
-        n_token: usize,
-        out: &mut Self::Tensor,
-    );
-
-    /// The gated delta rule (spec 2.5 steps 3 to 7).
+    /// A gated delta-net between its projections (spec 2.5 steps 2 to 8): convolution with SiLU, l2 norms of q and k,
+    /// the gated delta rule, the gated norm.
     ///
-    /// `qkv` is the convolution's output `[n_token, q | k | v]`; q and k are l2-normed here. `b`, `a` are
-    /// `[n_token, n_head_v]` raw projections (`ba`); `decay_dt` are `exp(A_log)` and `dt_bias`, both `[n_head_v]`;
-    /// `state` `[n_head_v, head_dim_k, head_dim_v]`; `out` `[n_token, n_head_v · head_dim_v]`.
+    /// `states` are the convolution's, `[n_conv - 1, n_channel]`, the last rows of `qkv` before the call, oldest
+    /// first, and the rule's, `[n_head_v, head_dim_k, head_dim_v]`; both become those behind the last token.
+    /// `out` is `[n_token, n_head_v · head_dim_v]`.
     ///
     /// Tokens are cut at absolute multiples of [`DELTA_CHUNK`] positions; a piece of one token takes
     /// the recurrence, a longer piece the chunked form. So the result depends on where a call starts and ends
@@ -190,24 +216,12 @@ pub trait Backend: Send + Sync {
     fn delta_net(
         &self,
         shape: DeltaShape,
-        qkv: &Self::Tensor,
-        ba: (&Self::Tensor, &Self::Tensor),
-        decay_dt: (&Self::Tensor, &Self::Tensor),
-        state: &mut Self::Tensor,
+        weights: &DeltaWeights<'_, Self::Tensor>,
+        inputs: &DeltaInputs<'_, Self::Tensor>,
+        states: (&mut Self::Tensor, &mut Self::Tensor),
         pos: usize,
         n_token: usize,
         out: &mut Self::Tensor,
-    );
-
-    /// `x = (x / sqrt(mean(x²) + eps) ⊙ weight) ⊙ silu(z)` per head: `x`, `z` `[n_token, n_head, d]`, `weight` `[d]`
-    /// (spec 2.5 step 8), `n_row = n_token · n_head`.
-    fn gated_rms_norm(
-        &self,
-        x: &mut Self::Tensor,
-        z: &Self::Tensor,
-        weight: &Self::Tensor,
-        eps: f32,
-        n_row: usize,
     );
 
     /// `out[row_out] = down · (silu(gate · x[row_in]) ⊙ (up · x[row_in]))` for every job and row, unweighted, and the

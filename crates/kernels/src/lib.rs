@@ -8,7 +8,10 @@ mod cpu;
 mod reference;
 
 pub use backend::{
-    AttentionShape, Backend, ConvShape, DELTA_CHUNK, DeltaShape, ExpertJob, Precision, Rope, SharedJob,
+    AttentionShape, Backend, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Precision, Rope,
+    SharedJob,
 };
+#[cfg(feature = "blas")]
+pub use cpu::blas;
 pub use cpu::{Activations, Cpu, Isa};
 pub use reference::Reference;

@@ -7,7 +7,9 @@ mod delta_net;
 
 use quant::{Matrix, MatrixRef};
 
-use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Precision, Rope, SharedJob};
+use crate::{
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Precision, Rope, SharedJob,
+};
 
 /// The scalar reference backend.
 #[derive(Clone, Copy, Debug, Default)]
@@ -101,50 +103,17 @@ impl Backend for Reference {
         attention::attend(shape, q, cache, pos, n_token, out);
     }
 
-    fn conv_silu(
-        &self,
-        shape: ConvShape,
-        weight: &Vec<f32>,
-        x: &Vec<f32>,
-        state: &mut Vec<f32>,
-        n_token: usize,
-        out: &mut Vec<f32>,
-    ) {
-        let ConvShape { n_channel, n_conv } = shape;
-        // All rows that the taps see: the state, then x. [n_conv - 1 + n_token, n_channel]
-        let rows = [&state[..(n_conv - 1) * n_channel], &x[..n_token * n_channel]].concat();
-        for t in 0..n_token {
-            for c in 0..n_channel {
-                let tap = |j: usize| weight[c * n_conv + j] as f64 * rows[(t + j) * n_channel + c] as f64;
-                out[t * n_channel + c] = silu((0..n_conv).map(tap).sum::<f64>() as f32);
-            }
-        }
-        state[..(n_conv - 1) * n_channel].copy_from_slice(&rows[n_token * n_channel..]);
-    }
-
     fn delta_net(
         &self,
         shape: DeltaShape,
-        qkv: &Vec<f32>,
-        ba: (&Vec<f32>, &Vec<f32>),
-        decay_dt: (&Vec<f32>, &Vec<f32>),
-        state: &mut Vec<f32>,
+        weights: &DeltaWeights<'_, Vec<f32>>,
+        inputs: &DeltaInputs<'_, Vec<f32>>,
+        states: (&mut Vec<f32>, &mut Vec<f32>),
         _pos: usize,
         n_token: usize,
         out: &mut Vec<f32>,
     ) {
-        delta_net::recurrent(shape, qkv, ba, decay_dt, state, n_token, out);
-    }
-
-    fn gated_rms_norm(&self, x: &mut Vec<f32>, z: &Vec<f32>, weight: &Vec<f32>, eps: f32, n_row: usize) {
-        let d = weight.len();
-        for row in 0..n_row {
-            let at = row * d..(row + 1) * d;
-            rms_norm_row(&mut x[at.clone()], weight, eps);
-            for i in at {
-                x[i] *= silu(z[i]);
-            }
-        }
+        delta_net::delta_net(shape, weights, inputs, (states.0, states.1), n_token, out);
     }
 
     fn experts(

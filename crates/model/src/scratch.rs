@@ -18,8 +18,6 @@ pub(crate) struct Scratch<B: Backend> {
     pub(crate) guess: B::Tensor,
     /// First projection: q with its gates, or delta-net qkv.
     pub(crate) proj: B::Tensor,
-    /// After the convolution, `[n_token, n_channel]`.
-    pub(crate) conv: B::Tensor,
     /// k `[n_token, n_head_kv · head_dim]`, or b `[n_token, n_head_v]`.
     pub(crate) k: B::Tensor,
     /// v `[n_token, n_head_kv · head_dim]`, or a `[n_token, n_head_v]`.
@@ -41,7 +39,6 @@ pub(crate) struct Scratch<B: Backend> {
 /// Widths of the buffers, in floats a token.
 struct Widths {
     proj: usize,
-    conv: usize,
     kv: usize,
     z: usize,
     mixed: usize,
@@ -54,7 +51,6 @@ impl Widths {
         let linear = |f: fn(&LinearAttention) -> usize| config.linear.as_ref().map_or(0, f);
         Self {
             proj: q.max(linear(|l| l.n_channel())),
-            conv: linear(|l| l.n_channel()),
             kv: (config.n_head_kv * config.head_dim).max(linear(|l| l.n_head_v)),
             z: linear(|l| l.d_v()),
             mixed: heads.max(linear(|l| l.d_v())),
@@ -67,7 +63,7 @@ pub(crate) fn floats_per_token(config: &ModelConfig) -> usize {
     let w = Widths::of(config);
     let d_ff = config.d_ff_expert.max(config.d_ff_shared);
     let experts = (config.n_expert_used + 1) * (config.d_model + d_ff) + 1;
-    4 * config.d_model + w.proj + w.conv + 2 * w.kv + w.z + w.mixed + config.n_expert + experts
+    4 * config.d_model + w.proj + 2 * w.kv + w.z + w.mixed + config.n_expert + experts
 }
 
 impl<B: Backend> Scratch<B> {
@@ -80,7 +76,6 @@ impl<B: Backend> Scratch<B> {
             y: rows(config.d_model),
             guess: rows(config.d_model),
             proj: rows(w.proj),
-            conv: rows(w.conv),
             k: rows(w.kv),
             v: rows(w.kv),
             z: rows(w.z),

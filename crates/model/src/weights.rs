@@ -56,7 +56,7 @@ pub(crate) struct DeltaNet<B: Backend> {
     pub(crate) b: B::Weights,
     /// `[n_head_v, d_model]`
     pub(crate) a: B::Weights,
-    /// `[n_channel, n_conv]`
+    /// `[n_conv, n_channel]`
     pub(crate) conv: B::Tensor,
     /// `[n_head_v]` = exp(A_log)
     pub(crate) decay: B::Tensor,
@@ -125,7 +125,7 @@ impl<B: Backend> Binder<'_, B> {
             input_norm: self.tensor(Role::InputNorm, Some(i)),
             mixer: match config.layers[i] {
                 LayerKind::FullAttention => Mixer::Attention(self.attention(i)),
-                LayerKind::LinearAttention => Mixer::DeltaNet(self.delta_net(i)),
+                LayerKind::LinearAttention => Mixer::DeltaNet(self.delta_net(config, i)),
             },
             post_attention_norm: self.tensor(Role::PostAttentionNorm, Some(i)),
             moe: Moe {
@@ -146,7 +146,12 @@ impl<B: Backend> Binder<'_, B> {
         }
     }
 
-    fn delta_net(&self, i: usize) -> DeltaNet<B> {
+    fn delta_net(&self, config: &ModelConfig, i: usize) -> DeltaNet<B> {
+        // Stored channel by channel; tap by tap, neighbouring channels are computed together.
+        let stored = self.dense.vector(Role::LinearConv, Some(i));
+        let n_conv = config.linear.expect("checked when the store was opened").n_conv;
+        let conv: Vec<f32> =
+            (0..n_conv).flat_map(|tap| stored.iter().skip(tap).step_by(n_conv).copied()).collect();
         let decay: Vec<f32> =
             self.dense.vector(Role::LinearALog, Some(i)).iter().map(|&a| f64::from(a).exp() as f32).collect();
         DeltaNet {
@@ -154,7 +159,7 @@ impl<B: Backend> Binder<'_, B> {
             z: self.weights(Role::LinearZ, Some(i)),
             b: self.weights(Role::LinearB, Some(i)),
             a: self.weights(Role::LinearA, Some(i)),
-            conv: self.tensor(Role::LinearConv, Some(i)),
+            conv: self.upload(&conv),
             decay: self.upload(&decay),
             dt_bias: self.tensor(Role::LinearDtBias, Some(i)),
             norm: self.tensor(Role::LinearNorm, Some(i)),

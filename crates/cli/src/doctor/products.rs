@@ -105,7 +105,7 @@ fn experts(
             })
             .collect();
         let start = Instant::now();
-        cpu.experts(&jobs, &x, &mut out);
+        cpu.experts(&jobs, None, &x, &mut out);
         start.elapsed()
     }) / (k * record_bytes) as f64
 }

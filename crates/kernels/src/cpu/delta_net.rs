@@ -1,336 +1,427 @@
-//! The gated delta rule (spec 2.5): one value head a job, tokens in order.
+//! A gated delta-net between its projections (spec 2.5): one key head and its value heads a job, tokens in order.
 //!
-//! A piece of one token sweeps the state once; a longer piece takes the chunked form, which reads the state once for
-//! all its tokens:
-//!
-//! ```text
-//! R_i  = β_i (v_i − e^(G_i) Sᵀ k_i) − Σ_{j<i} β_i (k_i·k_j) e^(G_i−G_j) R_j      forward substitution
-//! o_i  = e^(G_i) Sᵀ q_i + Σ_{j≤i} (q_i·k_j) e^(G_i−G_j) R_j
-//! S   ← e^(G_n) S + Σ_i e^(G_n−G_i) k_i R_iᵀ
-//! ```
-//! with `G` the sums of the log-decays from the piece's start. Exponents with j > i may overflow and are never used.
+//! `step.rs` is the recurrence of one token, `chunk.rs` the matrix form of several tokens, `tile.rs` its products.
+//! What a job needs of a chunk stays in the first two levels of cache: the convolution is computed where it is used,
+//! and the state, the largest part, is read and written once a piece.
+
+mod chunk;
+mod step;
+mod tile;
 
 use std::cell::RefCell;
 use std::ops::Range;
 
+use self::chunk::{Chunk, Keys, PANEL};
+use self::step::{Step, load_row, store_row};
 use super::isa::Token;
+use super::pointwise::rms_scale;
 use super::pool::Pool;
 use super::share::Share;
-use super::simd::{Kernel, LANES, Simd, dot, exp, load_at, store_at};
-use crate::{DELTA_CHUNK, DeltaShape};
+use super::simd::{Kernel, LANES, Lanes, Simd, dot, exp, load_at, sigmoid, silu, store_at};
+use crate::{DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights};
 
 /// Under the root of the l2 norms (spec 2.5 step 4).
 const L2_EPS: f32 = 1e-6;
-/// Vectors of columns that are worked on together: two accumulators each, and their part of the state
-/// (128 rows of 256 bytes) stays in the first-level cache.
-const WIDE: usize = 4;
+/// Vectors of channels that are convolved together: as many chains hide the latency of the SiLU.
+const CHANNELS: usize = 4;
 
 thread_local! {
-    /// The normed keys and queries and the corrections of one piece.
-    static SCRATCH: RefCell<Vec<f32>> = const { RefCell::new(Vec::new()) };
+    /// What [`Buffers`] divides.
+    static SCRATCH: RefCell<Vec<Lanes>> = const { RefCell::new(Vec::new()) };
 }
 
 /// See [`crate::Backend::delta_net`].
 pub(super) fn delta_net(
     (isa, pool): (Token, &Pool),
     shape: DeltaShape,
-    qkv: &[f32],
-    ba: (&[f32], &[f32]),
-    decay_dt: (&[f32], &[f32]),
-    state: &mut [f32],
+    weights: &DeltaWeights<'_, Vec<f32>>,
+    inputs: &DeltaInputs<'_, Vec<f32>>,
+    (conv, state): (&mut [f32], &mut [f32]),
     pos: Range<usize>,
     out: &mut [f32],
 ) {
-    let DeltaShape { n_head_v, head_dim_k, head_dim_v, .. } = shape;
-    let state_len = head_dim_k * head_dim_v;
-    let state = Share::new(&mut state[..n_head_v * state_len]);
-    let out = Share::new(&mut out[..pos.len() * n_head_v * head_dim_v]);
-    pool.run(n_head_v, &|head| {
+    if pos.is_empty() {
+        return;
+    }
+    let out = Share::new(&mut out[..pos.len() * shape.d_v()]);
+    let conv = Share::new(&mut conv[..(shape.n_conv - 1) * shape.n_channel()]);
+    let state = Share::new(&mut state[..shape.state_len()]);
+    let call = Call { shape, weights, inputs, pos, conv, state, out };
+    let n_value = shape.n_head_v / shape.n_head_k;
+    // More threads than key heads: several jobs compute the same keys, each for some of the value heads.
+    let n_part = pool.n_thread().div_ceil(shape.n_head_k).min(n_value);
+    pool.run(shape.n_head_k * n_part, &|job| {
+        let (key, part) = (job / n_part, job % n_part);
+        let heads = key * n_value + part * n_value / n_part..key * n_value + (part + 1) * n_value / n_part;
+        // Jobs are taken in order, so this is what this thread will probably do next.
+        let next = (job + pool.n_thread()) / n_part * n_value;
         SCRATCH.with_borrow_mut(|scratch| {
-            let n = DELTA_CHUNK.min(pos.len()) * (2 * head_dim_k + head_dim_v);
-            scratch.resize(scratch.len().max(n), 0.0);
-            let token = Tokens { shape, qkv, ba, decay_dt, head, out: &out };
-            // SAFETY: each job has its own head.
-            let state = unsafe { state.part(head * state_len, state_len) };
-            isa.run(Head { token, pos: pos.clone(), state, scratch });
+            isa.run(Job { call: &call, key, heads, next, scratch });
         });
+        if n_part == 1 {
+            call.shift(key);
+        }
     });
+    if n_part > 1 {
+        pool.run(shape.n_head_k, &|key| call.shift(key));
+    }
 }
 
-/// What one value head reads and writes per token.
-struct Tokens<'a, 'b> {
+/// What all jobs read, and what each writes parts of.
+struct Call<'a> {
     shape: DeltaShape,
-    /// `[n_token, q | k | v]`
-    qkv: &'a [f32],
-    ba: (&'a [f32], &'a [f32]),
-    decay_dt: (&'a [f32], &'a [f32]),
-    head: usize,
-    /// `[n_token, n_head_v, head_dim_v]`
-    out: &'a Share<'b, f32>,
-}
-
-impl<'a> Tokens<'a, '_> {
-    fn qkv(&self, t: usize, at: usize, n: usize) -> &'a [f32] {
-        let DeltaShape { n_head_k, n_head_v, head_dim_k, head_dim_v } = self.shape;
-        let width = 2 * n_head_k * head_dim_k + n_head_v * head_dim_v;
-        &self.qkv[t * width..(t + 1) * width][at..at + n]
-    }
-
-    fn key_head(&self) -> usize {
-        self.head / (self.shape.n_head_v / self.shape.n_head_k)
-    }
-
-    fn q(&self, t: usize) -> &'a [f32] {
-        let dk = self.shape.head_dim_k;
-        self.qkv(t, self.key_head() * dk, dk)
-    }
-
-    fn k(&self, t: usize) -> &'a [f32] {
-        let dk = self.shape.head_dim_k;
-        self.qkv(t, (self.shape.n_head_k + self.key_head()) * dk, dk)
-    }
-
-    fn v(&self, t: usize) -> &'a [f32] {
-        let DeltaShape { n_head_k, head_dim_k, head_dim_v, .. } = self.shape;
-        self.qkv(t, 2 * n_head_k * head_dim_k + self.head * head_dim_v, head_dim_v)
-    }
-
-    /// How much of the error is learnt, in 0..=1.
-    fn beta(&self, t: usize) -> f32 {
-        1.0 / (1.0 + (-self.ba.0[t * self.shape.n_head_v + self.head]).exp())
-    }
-
-    /// Logarithm of the decay, at most 0.
-    fn log_decay(&self, t: usize) -> f32 {
-        let x = self.ba.1[t * self.shape.n_head_v + self.head] + self.decay_dt.1[self.head];
-        let softplus = x.max(0.0) + (-x.abs()).exp().ln_1p();
-        -self.decay_dt.0[self.head] * softplus
-    }
-
-    #[allow(clippy::mut_from_ref)]
-    fn out(&self, t: usize) -> &mut [f32] {
-        let DeltaShape { n_head_v, head_dim_v, .. } = self.shape;
-        // SAFETY: each job has its own head, and keeps no two parts of one token.
-        unsafe { self.out.part((t * n_head_v + self.head) * head_dim_v, head_dim_v) }
-    }
-}
-
-/// All tokens of a call for one value head.
-struct Head<'a, 'b> {
-    token: Tokens<'a, 'b>,
+    weights: &'a DeltaWeights<'a, Vec<f32>>,
+    inputs: &'a DeltaInputs<'a, Vec<f32>>,
     pos: Range<usize>,
-    /// `[head_dim_k, head_dim_v]`
-    state: &'a mut [f32],
-    scratch: &'a mut [f32],
+    /// `[n_conv - 1, n_channel]`
+    conv: Share<'a, f32>,
+    /// `[n_head_v, head_dim_k, head_dim_v]`
+    state: Share<'a, f32>,
+    /// `[n_token, n_head_v, head_dim_v]`
+    out: Share<'a, f32>,
 }
 
-impl Kernel for Head<'_, '_> {
+impl Call<'_> {
+    /// Channels of q of a key head.
+    fn q(&self, key: usize) -> Range<usize> {
+        let dk = self.shape.head_dim_k;
+        key * dk..(key + 1) * dk
+    }
+
+    /// Channels of k of a key head.
+    fn k(&self, key: usize) -> Range<usize> {
+        self.q(self.shape.n_head_k + key)
+    }
+
+    /// Channels of v of some value heads.
+    fn v(&self, heads: Range<usize>) -> Range<usize> {
+        let DeltaShape { n_head_k, head_dim_k, head_dim_v: dv, .. } = self.shape;
+        let first = 2 * n_head_k * head_dim_k;
+        first + heads.start * dv..first + heads.end * dv
+    }
+
+    /// Some channels of row `r` of what the taps see: the rows of the convolution's state, then the tokens.
+    #[inline(always)]
+    fn seen(&self, r: usize, channels: &Range<usize>) -> &[f32] {
+        let n_channel = self.shape.n_channel();
+        match r.checked_sub(self.shape.n_conv - 1) {
+            // SAFETY: only `shift` writes, after all reads of these channels.
+            None => unsafe { self.conv.read(r * n_channel + channels.start, channels.len()) },
+            Some(t) => &self.inputs.qkv[t * n_channel..][channels.clone()],
+        }
+    }
+
+    /// Makes the convolution's state of a key head's channels that behind the last token.
+    fn shift(&self, key: usize) {
+        let DeltaShape { n_head_k, n_head_v, n_conv, .. } = self.shape;
+        let n_value = n_head_v / n_head_k;
+        for channels in [self.q(key), self.k(key), self.v(key * n_value..(key + 1) * n_value)] {
+            for r in 0..n_conv - 1 {
+                // SAFETY: each job has its own channels; the row that is read lies behind the one that is written.
+                let to =
+                    unsafe { self.conv.part(r * self.shape.n_channel() + channels.start, channels.len()) };
+                to.copy_from_slice(self.seen(r + self.pos.len(), &channels));
+            }
+        }
+    }
+
+    /// The convolution with SiLU of token `t`; `out` is filled up with zeros.
+    #[inline(always)]
+    fn conv_silu<S: Simd>(&self, s: S, t: usize, channels: &Range<usize>, out: &mut [f32]) {
+        for at in (0..channels.len()).step_by(CHANNELS * LANES) {
+            if at + CHANNELS * LANES <= channels.len() {
+                self.convolve::<S, true>(s, t, channels, at, out);
+            } else {
+                self.convolve::<S, false>(s, t, channels, at, out);
+            }
+        }
+    }
+
+    /// Some vectors of channels, `at` and behind, `WHOLE` if there are as many.
+    #[inline(always)]
+    fn convolve<S: Simd, const WHOLE: bool>(
+        &self,
+        s: S,
+        t: usize,
+        channels: &Range<usize>,
+        at: usize,
+        out: &mut [f32],
+    ) {
+        let n_channel = self.shape.n_channel();
+        let mut sums = [s.splat(0.0); CHANNELS];
+        for j in 0..self.shape.n_conv {
+            let tap = &self.weights.conv[j * n_channel..][channels.clone()];
+            let tap = load_row::<S, CHANNELS, WHOLE>(s, tap, at);
+            let row = load_row::<S, CHANNELS, WHOLE>(s, self.seen(t + j, channels), at);
+            for c in 0..CHANNELS {
+                sums[c] = s.fma(tap[c], row[c], sums[c]);
+            }
+        }
+        for sum in &mut sums {
+            *sum = silu(s, *sum);
+        }
+        store_row::<S, CHANNELS, WHOLE>(s, sums, out, at);
+    }
+
+    /// Asks for what the convolution of one token of a key head and its value heads reads.
+    #[inline(always)]
+    fn ask<S: Simd>(&self, s: S, key: usize) {
+        let n_channel = self.shape.n_channel();
+        let n_value = self.shape.n_head_v / self.shape.n_head_k;
+        for channels in [self.q(key), self.k(key), self.v(key * n_value..(key + 1) * n_value)] {
+            for at in channels.step_by(LANES) {
+                for j in 0..self.shape.n_conv {
+                    s.prefetch(self.weights.conv.as_ptr().wrapping_add(j * n_channel + at).cast());
+                    s.prefetch(self.conv.address(j * n_channel + at).cast());
+                }
+            }
+        }
+    }
+
+    /// Learning rates and log-decays (step 6) of up to [`DELTA_CHUNK`] values of `b` and `a` that lie `stride` apart
+    /// from `first` on, each for the value head of its place in the row.
+    #[inline(always)]
+    fn gates<S: Simd>(&self, s: S, first: usize, stride: usize, n: usize) -> Gates {
+        let mut gates = Gates { beta: [0.0; DELTA_CHUNK], log_decay: [0.0; DELTA_CHUNK] };
+        let mut decay = [0.0; DELTA_CHUNK];
+        for i in 0..n {
+            let at = first + i * stride;
+            let head = at % self.shape.n_head_v;
+            gates.beta[i] = self.inputs.b[at];
+            gates.log_decay[i] = self.inputs.a[at] + self.weights.dt_bias[head];
+            decay[i] = -self.weights.decay[head];
+        }
+        for at in (0..n).step_by(LANES) {
+            let beta = sigmoid(s, load_at(s, &gates.beta, at));
+            store_at(s, beta, &mut gates.beta, at);
+            let softplus = softplus(s, load_at(s, &gates.log_decay, at));
+            store_at(s, s.mul(load_at(s, &decay, at), softplus), &mut gates.log_decay, at);
+        }
+        gates
+    }
+
+    /// The gated norm of one head of token `t` (step 8).
+    #[inline(always)]
+    fn gated_norm<S: Simd>(&self, s: S, x: &[f32], t: usize, head: usize) {
+        let dv = self.shape.head_dim_v;
+        let (x, at) = (&x[..dv], (t * self.shape.n_head_v + head) * dv);
+        // SAFETY: each job has its own heads, and keeps no two parts of one token.
+        let out = unsafe { self.out.part(at, dv) };
+        let (z, weight) = (&self.inputs.z[at..at + dv], &self.weights.norm[..dv]);
+        let scale = s.splat(rms_scale(s, x, self.weights.eps));
+        for at in (0..dv).step_by(LANES) {
+            let y = s.mul(s.mul(load_at(s, x, at), scale), load_at(s, weight, at));
+            store_at(s, s.mul(y, silu(s, load_at(s, z, at))), out, at);
+        }
+    }
+}
+
+/// Tokens of one chunk: the first one's number in the call, and how many.
+#[derive(Clone, Copy)]
+struct Piece {
+    first: usize,
+    n: usize,
+}
+
+/// How tokens change a state.
+struct Gates {
+    /// How much of the error is learnt, in 0..=1.
+    beta: [f32; DELTA_CHUNK],
+    /// Logarithm of the decay, at most 0.
+    log_decay: [f32; DELTA_CHUNK],
+}
+
+/// All tokens of a call for one key head and some of its value heads.
+struct Job<'a, 'b> {
+    call: &'a Call<'b>,
+    key: usize,
+    heads: Range<usize>,
+    /// The value head that will be wanted after these, if there is one.
+    next: usize,
+    scratch: &'a mut Vec<Lanes>,
+}
+
+impl Kernel for Job<'_, '_> {
     type Output = ();
 
     #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let Self { token, pos, state, scratch } = self;
-        let DeltaShape { head_dim_k: dk, head_dim_v: dv, .. } = token.shape;
-        let q_scale = 1.0 / (dk as f32).sqrt();
+    fn run<S: Simd>(mut self, s: S) {
+        let pos = self.call.pos.clone();
         let mut start = pos.start;
         while start < pos.end {
             let end = pos.end.min((start / DELTA_CHUNK + 1) * DELTA_CHUNK);
-            let (first, n) = (start - pos.start, end - start);
-            let (q, rest) = scratch.split_at_mut(n * dk);
-            let (k, r) = rest.split_at_mut(n * dk);
-            for i in 0..n {
-                l2_norm(s, token.q(first + i), q_scale, &mut q[i * dk..(i + 1) * dk]);
-                l2_norm(s, token.k(first + i), 1.0, &mut k[i * dk..(i + 1) * dk]);
-            }
-            if n == 1 {
-                step(s, &token, first, q, k, state);
+            let piece = Piece { first: start - pos.start, n: end - start };
+            if piece.n == 1 {
+                self.step(s, piece);
             } else {
-                let piece = Piece { token: &token, first, n, q, k, log_decay: log_decays(&token, first, n) };
-                piece.run(s, state, &mut r[..n * dv]);
+                self.chunk(s, piece);
             }
             start = end;
         }
     }
 }
 
-/// `x / sqrt(Σx² + ε) · scale`
+impl Job<'_, '_> {
+    /// The value heads that read our key head lie side by side.
+    fn value_heads(&self) -> impl Iterator<Item = usize> + use<> {
+        self.heads.clone()
+    }
+
+    /// One token.
+    #[inline(always)]
+    fn step<S: Simd>(&mut self, s: S, piece: Piece) {
+        let (call, t) = (self.call, piece.first);
+        let DeltaShape { n_head_v, head_dim_k, head_dim_v: dv, .. } = call.shape;
+        let state_len = head_dim_k * dv;
+        let mut buffers = Buffers::new(self.scratch, call.shape, 1, self.heads.len().min(DELTA_CHUNK));
+        Self::queries_and_keys(s, call, self.key, piece, &mut buffers);
+        if self.next < n_head_v {
+            call.ask(s, self.next * call.shape.n_head_k / n_head_v);
+        }
+        for first in self.heads.clone().step_by(DELTA_CHUNK) {
+            let heads = first..self.heads.end.min(first + DELTA_CHUNK);
+            call.conv_silu(s, t, &call.v(heads.clone()), buffers.v);
+            let Gates { beta, log_decay: mut decay } = call.gates(s, t * n_head_v + first, 1, heads.len());
+            for at in (0..heads.len()).step_by(LANES) {
+                store_at(s, exp(s, load_at(s, &decay, at)), &mut decay, at);
+            }
+            // SAFETY: each job has its own heads.
+            let states = unsafe { call.state.part(first * state_len, heads.len() * state_len) };
+            // What is here already costs least to ask for.
+            let next = if self.next < n_head_v { self.next } else { first };
+            let step = Step {
+                q: buffers.q,
+                k: buffers.k,
+                v: buffers.v,
+                beta: &beta[..heads.len()],
+                decay: &decay[..heads.len()],
+                state_len,
+                dv,
+                next: call.state.address(next * state_len),
+            };
+            step.run(s, states, buffers.o);
+            for (head, o) in heads.zip(buffers.o.chunks_exact(dv)) {
+                call.gated_norm(s, o, t, head);
+            }
+        }
+    }
+
+    /// Several tokens of one chunk.
+    #[inline(always)]
+    fn chunk<S: Simd>(&mut self, s: S, piece: Piece) {
+        let (call, heads) = (self.call, self.value_heads());
+        let mut buffers = Buffers::new(self.scratch, call.shape, DELTA_CHUNK, DELTA_CHUNK);
+        Self::queries_and_keys(s, call, self.key, piece, &mut buffers);
+        let dk = Buffers::dk(call.shape);
+        let keys = Keys::new(s, (buffers.q, buffers.k), (piece.n, dk), buffers.keys, buffers.products);
+        let (state_len, dv) = (call.shape.head_dim_k * call.shape.head_dim_v, Buffers::dv(call.shape));
+        for head in heads {
+            let channels = call.v(head..head + 1);
+            for (i, v) in buffers.v.chunks_exact_mut(dv).take(piece.n).enumerate() {
+                call.conv_silu(s, piece.first + i, &channels, v);
+            }
+            // SAFETY: each job has its own heads.
+            let state = unsafe { call.state.part(head * state_len, state_len) };
+            let n_head_v = call.shape.n_head_v;
+            let gates = call.gates(s, piece.first * n_head_v + head, n_head_v, piece.n);
+            let chunk = Chunk::new(s, &keys, &gates, buffers.mix);
+            chunk.run(s, state, call.shape.head_dim_v, buffers.panel, (buffers.v, buffers.o));
+            for (i, o) in buffers.o.chunks_exact(dv).take(piece.n).enumerate() {
+                call.gated_norm(s, o, piece.first + i, head);
+            }
+        }
+    }
+
+    /// The normed queries and keys of the piece's tokens (steps 2 to 4).
+    #[inline(always)]
+    fn queries_and_keys<S: Simd>(s: S, call: &Call<'_>, key: usize, piece: Piece, buffers: &mut Buffers<'_>) {
+        let dk = Buffers::dk(call.shape);
+        let q_scale = 1.0 / (call.shape.head_dim_k as f32).sqrt();
+        for i in 0..piece.n {
+            let row = i * dk..(i + 1) * dk;
+            call.conv_silu(s, piece.first + i, &call.q(key), &mut buffers.q[row.clone()]);
+            l2_norm(s, &mut buffers.q[row.clone()], q_scale);
+            call.conv_silu(s, piece.first + i, &call.k(key), &mut buffers.k[row.clone()]);
+            l2_norm(s, &mut buffers.k[row], 1.0);
+        }
+    }
+}
+
+/// `x / sqrt(Σx² + ε) · scale`, whole vectors.
 #[inline(always)]
-fn l2_norm<S: Simd>(s: S, x: &[f32], scale: f32, out: &mut [f32]) {
+fn l2_norm<S: Simd>(s: S, x: &mut [f32], scale: f32) {
     let scale = s.splat(scale / (dot(s, x, x) + L2_EPS).sqrt());
     for at in (0..x.len()).step_by(LANES) {
-        store_at(s, s.mul(load_at(s, x, at), scale), out, at);
+        store_at(s, s.mul(load_at(s, x, at), scale), x, at);
     }
 }
 
-/// Token `t`, by the recurrence in one sweep: with `p = Sᵀk` and `u = Sᵀq` of the old state,
-/// `d = β(v − e^g p)`, `o = e^g u + (k·q) d`, `S ← e^g S + k dᵀ`.
+/// `ln(1 + eˣ)` without overflow: `max(x, 0) + 2 atanh(y / (2 + y))` with `y = e^(-|x|)`, by the series of the inverse
+/// hyperbolic tangent, whose argument is at most 1/3.
 #[inline(always)]
-fn step<S: Simd>(s: S, token: &Tokens<'_, '_>, t: usize, q: &[f32], k: &[f32], state: &mut [f32]) {
-    let dv = token.shape.head_dim_v;
-    let (beta, decay) = (s.splat(token.beta(t)), s.splat(token.log_decay(t).exp()));
-    let kq = s.splat(dot(s, k, q));
-    let (v, out) = (token.v(t), token.out(t));
-    for at in (0..dv).step_by(WIDE * LANES) {
-        let [mut d, u] = read_state(s, state, dv, at, k, q);
-        for w in 0..WIDE {
-            let at = at + w * LANES;
-            let predicted = s.mul(decay, d[w]);
-            d[w] = s.mul(beta, s.sub(load_at(s, v, at), predicted));
-            store_at(s, s.fma(kq, d[w], s.mul(decay, u[w])), out, at);
-        }
-        for (row, &k) in state.chunks_exact_mut(dv).zip(k) {
-            let k = s.splat(k);
-            for w in 0..WIDE {
-                let at = at + w * LANES;
-                store_at(s, s.fma(k, d[w], s.mul(decay, load_at(s, row, at))), row, at);
-            }
-        }
+fn softplus<S: Simd>(s: S, x: S::V) -> S::V {
+    let zero = s.splat(0.0);
+    let y = exp(s, s.min(x, s.sub(zero, x)));
+    let z = s.div(y, s.add(s.splat(2.0), y));
+    let square = s.mul(z, z);
+    let mut series = s.splat(1.0 / 15.0);
+    for n in [13.0, 11.0, 9.0, 7.0, 5.0, 3.0, 1.0] {
+        series = s.fma(series, square, s.splat(1.0 / n));
+    }
+    s.fma(s.mul(s.splat(2.0), z), series, s.max(x, zero))
+}
+
+/// A thread's scratch, divided; rows are whole vectors on cache lines of their own.
+struct Buffers<'a> {
+    /// Normed queries and keys, `[n, dk]`.
+    q: &'a mut [f32],
+    k: &'a mut [f32],
+    /// Values, `[n_v, dv]`.
+    v: &'a mut [f32],
+    /// What the state answers, `[n_v, dv]`.
+    o: &'a mut [f32],
+    /// Keys by column, `[dk, DELTA_CHUNK]`.
+    keys: &'a mut [f32],
+    /// `K Kᵀ` and `Q Kᵀ`, `[2, DELTA_CHUNK, DELTA_CHUNK]`.
+    products: &'a mut [f32],
+    /// These with one head's gates, `[2, DELTA_CHUNK, DELTA_CHUNK]`.
+    mix: &'a mut [f32],
+    /// Some columns of the state and of the corrections, `[dk + DELTA_CHUNK, PANEL]`.
+    panel: &'a mut [f32],
+}
+
+impl<'a> Buffers<'a> {
+    /// Width of a row of q or k.
+    fn dk(shape: DeltaShape) -> usize {
+        shape.head_dim_k.next_multiple_of(LANES)
+    }
+
+    /// Width of a row of v or of the output.
+    fn dv(shape: DeltaShape) -> usize {
+        shape.head_dim_v.next_multiple_of(PANEL)
+    }
+
+    /// For pieces of `n` tokens, 1 or [`DELTA_CHUNK`], with `n_v` rows of v and of the output. One token needs no more.
+    fn new(scratch: &'a mut Vec<Lanes>, shape: DeltaShape, n: usize, n_v: usize) -> Self {
+        let (dk, dv) = (Self::dk(shape), Self::dv(shape));
+        let square = 2 * DELTA_CHUNK * DELTA_CHUNK;
+        let chunk = [DELTA_CHUNK * dk, square, square, (dk + DELTA_CHUNK) * PANEL];
+        let chunk = if n == 1 { [0; 4] } else { chunk };
+        let sizes = [n * dk, n * dk, n_v * dv, n_v * dv, chunk[0], chunk[1], chunk[2], chunk[3]];
+        let n_vector = sizes.iter().sum::<usize>() / LANES;
+        scratch.resize(scratch.len().max(n_vector), Lanes::default());
+        let mut rest = floats(scratch);
+        let [q, k, v, o, keys, products, mix, panel] = sizes.map(|n| {
+            let (part, behind) = std::mem::take(&mut rest).split_at_mut(n);
+            rest = behind;
+            part
+        });
+        Self { q, k, v, o, keys, products, mix, panel }
     }
 }
 
-/// Columns `at ..` of `Sᵀk` and `Sᵀq`.
-#[inline(always)]
-fn read_state<S: Simd>(s: S, state: &[f32], dv: usize, at: usize, k: &[f32], q: &[f32]) -> [[S::V; WIDE]; 2] {
-    let mut sums = [[s.splat(0.0); WIDE]; 2];
-    for (row, (&k, &q)) in state.chunks_exact(dv).zip(k.iter().zip(q)) {
-        let (k, q) = (s.splat(k), s.splat(q));
-        for w in 0..WIDE {
-            let row = load_at(s, row, at + w * LANES);
-            sums[0][w] = s.fma(k, row, sums[0][w]);
-            sums[1][w] = s.fma(q, row, sums[1][w]);
-        }
-    }
-    sums
-}
-
-/// `G_i`: the log-decays from the piece's start up to token `i`.
-fn log_decays(token: &Tokens<'_, '_>, first: usize, n: usize) -> [f64; DELTA_CHUNK] {
-    let (mut sums, mut sum) = ([0.0; DELTA_CHUNK], 0.0);
-    for (i, to) in sums[..n].iter_mut().enumerate() {
-        sum += f64::from(token.log_decay(first + i));
-        *to = sum;
-    }
-    sums
-}
-
-/// Several tokens of one chunk.
-struct Piece<'a, 'b> {
-    token: &'a Tokens<'a, 'b>,
-    /// The first token.
-    first: usize,
-    n: usize,
-    /// Normed, `[n, head_dim_k]`.
-    q: &'a [f32],
-    k: &'a [f32],
-    /// `G`, in f64: its differences are what counts, and they are small beside its values where decay is strong.
-    log_decay: [f64; DELTA_CHUNK],
-}
-
-impl Piece<'_, '_> {
-    /// `r` becomes the corrections `R`, `[n, head_dim_v]`.
-    #[inline(always)]
-    fn run<S: Simd>(&self, s: S, state: &mut [f32], r: &mut [f32]) {
-        let dv = self.token.shape.head_dim_v;
-        self.read(s, state, r);
-        for i in 0..self.n {
-            let (before, rest) = r.split_at_mut(i * dv);
-            let (learnt, read) = self.mix(s, i);
-            add_rows(s, &learnt[..i], before, &mut rest[..dv]);
-            add_rows(s, &read[..=i], &r[..(i + 1) * dv], self.token.out(self.first + i));
-        }
-        self.update(s, state, r);
-    }
-
-    fn q(&self, i: usize) -> &[f32] {
-        let dk = self.token.shape.head_dim_k;
-        &self.q[i * dk..(i + 1) * dk]
-    }
-
-    fn k(&self, i: usize) -> &[f32] {
-        let dk = self.token.shape.head_dim_k;
-        &self.k[i * dk..(i + 1) * dk]
-    }
-
-    /// The parts of `R` and of the output that come from the state before the piece.
-    #[inline(always)]
-    fn read<S: Simd>(&self, s: S, state: &[f32], r: &mut [f32]) {
-        let dv = self.token.shape.head_dim_v;
-        for at in (0..dv).step_by(WIDE * LANES) {
-            for (i, r) in r.chunks_exact_mut(dv).enumerate() {
-                let t = self.first + i;
-                let (beta, decay) = (s.splat(self.token.beta(t)), s.splat((self.log_decay[i] as f32).exp()));
-                let [p, u] = read_state(s, state, dv, at, self.k(i), self.q(i));
-                let (v, out) = (self.token.v(t), self.token.out(t));
-                for w in 0..WIDE {
-                    let at = at + w * LANES;
-                    let error = s.sub(load_at(s, v, at), s.mul(decay, p[w]));
-                    store_at(s, s.mul(beta, error), r, at);
-                    store_at(s, s.mul(decay, u[w]), out, at);
-                }
-            }
-        }
-    }
-
-    /// Row `i` of `−A` and of `(Q Kᵀ) ⊙ D`.
-    #[inline(always)]
-    fn mix<S: Simd>(&self, s: S, i: usize) -> ([f32; DELTA_CHUNK], [f32; DELTA_CHUNK]) {
-        let mut decay = [0.0; DELTA_CHUNK];
-        for j in 0..=i {
-            decay[j] = (self.log_decay[i] - self.log_decay[j]) as f32;
-        }
-        for at in (0..=i).step_by(LANES) {
-            let exponent = load_at(s, &decay, at);
-            store_at(s, exp(s, exponent), &mut decay, at);
-        }
-        let beta = self.token.beta(self.first + i);
-        let (mut learnt, mut read) = ([0.0; DELTA_CHUNK], [0.0; DELTA_CHUNK]);
-        for j in 0..=i {
-            learnt[j] = -beta * dot(s, self.k(i), self.k(j)) * decay[j];
-            read[j] = dot(s, self.q(i), self.k(j)) * decay[j];
-        }
-        (learnt, read)
-    }
-
-    /// The state behind the piece.
-    #[inline(always)]
-    fn update<S: Simd>(&self, s: S, state: &mut [f32], r: &[f32]) {
-        let DeltaShape { head_dim_k: dk, head_dim_v: dv, .. } = self.token.shape;
-        let whole = self.log_decay[self.n - 1];
-        let mut decay = [0.0; DELTA_CHUNK];
-        for i in 0..self.n {
-            decay[i] = ((whole - self.log_decay[i]) as f32).exp();
-        }
-        let old = s.splat((whole as f32).exp());
-        for (row, state) in state.chunks_exact_mut(dv).enumerate() {
-            for at in (0..dv).step_by(LANES) {
-                store_at(s, s.mul(old, load_at(s, state, at)), state, at);
-            }
-            let mut weights = [0.0; DELTA_CHUNK];
-            for i in 0..self.n {
-                weights[i] = decay[i] * self.k[i * dk + row];
-            }
-            add_rows(s, &weights[..self.n], r, state);
-        }
-    }
-}
-
-/// `to += Σ_i weights[i] · rows[i]`
-#[inline(always)]
-fn add_rows<S: Simd>(s: S, weights: &[f32], rows: &[f32], to: &mut [f32]) {
-    let n = to.len();
-    for at in (0..n).step_by(WIDE * LANES) {
-        let mut sums = [s.splat(0.0); WIDE];
-        for w in 0..WIDE {
-            sums[w] = load_at(s, to, at + w * LANES);
-        }
-        for (&weight, row) in weights.iter().zip(rows.chunks_exact(n)) {
-            let weight = s.splat(weight);
-            for w in 0..WIDE {
-                sums[w] = s.fma(weight, load_at(s, row, at + w * LANES), sums[w]);
-            }
-        }
-        for w in 0..WIDE {
-            store_at(s, sums[w], to, at + w * LANES);
-        }
-    }
+/// The numbers of vectors.
+fn floats(vectors: &mut [Lanes]) -> &mut [f32] {
+    // SAFETY: `Lanes` is 16 f32 without padding.
+    unsafe { std::slice::from_raw_parts_mut(vectors.as_mut_ptr().cast(), vectors.len() * LANES) }
 }

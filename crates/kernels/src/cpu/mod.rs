@@ -12,6 +12,8 @@ mod avx2;
 #[cfg(target_arch = "x86_64")]
 mod avx512;
 mod bandwidth;
+#[cfg(feature = "blas")]
+pub mod blas;
 mod codes;
 mod delta_net;
 mod ffn;
@@ -36,7 +38,9 @@ use quant::Matrix;
 
 pub use isa::Isa;
 
-use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Precision, Rope, SharedJob};
+use crate::{
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Precision, Rope, SharedJob,
+};
 use ffn::Jobs;
 use isa::Token;
 use pool::Pool;
@@ -114,6 +118,13 @@ impl Cpu {
     /// the caches, for about `duration`. Takes 1 GiB of memory meanwhile.
     pub fn measure_ram_bandwidth(&self, duration: Duration) -> f64 {
         bandwidth::measure(self.isa, &self.pool, duration)
+    }
+
+    /// Bytes per second, read and written, that all threads together change in place: the median over pieces of a
+    /// buffer of `n_float` numbers, a few MiB at least, for about `duration`. The size of the buffer names the cache,
+    /// or the memory, that is measured.
+    pub fn measure_update_bandwidth(&self, n_float: usize, duration: Duration) -> f64 {
+        bandwidth::measure_update(self.isa, &self.pool, n_float, duration)
     }
 
     /// Floating-point operations per second that all threads together compute in registers, two a multiply-add: the
@@ -225,35 +236,18 @@ impl Backend for Cpu {
         attention::attend(self.compute(), shape, q, cache, pos..pos + n_token, out);
     }
 
-    fn conv_silu(
-        &self,
-        shape: ConvShape,
-        weight: &Vec<f32>,
-        x: &Vec<f32>,
-        state: &mut Vec<f32>,
-        n_token: usize,
-        out: &mut Vec<f32>,
-    ) {
-        pointwise::conv_silu(self.compute(), shape, weight, x, state, n_token, out);
-    }
-
     fn delta_net(
         &self,
         shape: DeltaShape,
-        qkv: &Vec<f32>,
-        ba: (&Vec<f32>, &Vec<f32>),
-        decay_dt: (&Vec<f32>, &Vec<f32>),
-        state: &mut Vec<f32>,
+        weights: &DeltaWeights<'_, Vec<f32>>,
+        inputs: &DeltaInputs<'_, Vec<f32>>,
+        states: (&mut Vec<f32>, &mut Vec<f32>),
         pos: usize,
         n_token: usize,
         out: &mut Vec<f32>,
     ) {
-        let (ba, decay_dt) = ((&ba.0[..], &ba.1[..]), (&decay_dt.0[..], &decay_dt.1[..]));
-        delta_net::delta_net(self.compute(), shape, qkv, ba, decay_dt, state, pos..pos + n_token, out);
-    }
-
-    fn gated_rms_norm(&self, x: &mut Vec<f32>, z: &Vec<f32>, weight: &Vec<f32>, eps: f32, n_row: usize) {
-        pointwise::gated_rms_norm(self.compute(), x, z, weight, eps, n_row);
+        let states = (&mut states.0[..], &mut states.1[..]);
+        delta_net::delta_net(self.compute(), shape, weights, inputs, states, pos..pos + n_token, out);
     }
 
     fn experts(

@@ -1,17 +1,14 @@
-//! Operations that touch each number once: embedding, norms, convolution, sums.
+//! Operations that touch each number once: embedding, norms, sums.
 
 use quant::MatrixRef;
 
 use super::isa::Token;
 use super::pool::Pool;
 use super::share::Share;
-use super::simd::{Kernel, LANES, Simd, dot, load_at, sigmoid, silu, store_at};
-use crate::ConvShape;
+use super::simd::{Kernel, LANES, Simd, dot, load_at, sigmoid, store_at};
 
 /// Numbers of a job: less is not worth waking a thread for.
 const JOB_FLOATS: usize = 4096;
-/// Channels of a convolution job.
-const JOB_CHANNELS: usize = 16 * LANES;
 
 /// See [`crate::Backend::embed`].
 pub(super) fn embed(pool: &Pool, w: MatrixRef<'_>, ids: &[u32], out: &mut [f32]) {
@@ -65,50 +62,6 @@ impl Kernel for RmsNorm<'_> {
 #[inline(always)]
 pub(super) fn rms_scale<S: Simd>(s: S, x: &[f32], eps: f32) -> f32 {
     1.0 / (dot(s, x, x) / x.len() as f32 + eps).sqrt()
-}
-
-/// See [`crate::Backend::gated_rms_norm`].
-pub(super) fn gated_rms_norm(
-    (isa, pool): (Token, &Pool),
-    x: &mut [f32],
-    z: &[f32],
-    weight: &[f32],
-    eps: f32,
-    n_row: usize,
-) {
-    let d = weight.len();
-    let x = Share::new(&mut x[..n_row * d]);
-    let per_job = JOB_FLOATS.div_ceil(d);
-    pool.run(n_row.div_ceil(per_job), &|job| {
-        let rows = job * per_job..n_row.min((job + 1) * per_job);
-        // SAFETY: each job has its own rows.
-        let x = unsafe { x.part(rows.start * d, rows.len() * d) };
-        isa.run(GatedRmsNorm { x, z: &z[rows.start * d..rows.end * d], weight, eps });
-    });
-}
-
-/// Normalises and gates some rows in place.
-struct GatedRmsNorm<'a> {
-    x: &'a mut [f32],
-    z: &'a [f32],
-    weight: &'a [f32],
-    eps: f32,
-}
-
-impl Kernel for GatedRmsNorm<'_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let d = self.weight.len();
-        for (x, z) in self.x.chunks_exact_mut(d).zip(self.z.chunks_exact(d)) {
-            let scale = s.splat(rms_scale(s, x, self.eps));
-            for at in (0..d).step_by(LANES) {
-                let y = s.mul(s.mul(load_at(s, x, at), scale), load_at(s, self.weight, at));
-                store_at(s, s.mul(y, silu(s, load_at(s, z, at))), x, at);
-            }
-        }
-    }
 }
 
 /// See [`crate::Backend::add`].
@@ -185,92 +138,6 @@ impl Kernel for Combine<'_> {
                 sum = s.fma(gate, load_at(s, shared, at), sum);
             }
             store_at(s, s.add(load_at(s, self.x, at), sum), self.x, at);
-        }
-    }
-}
-
-/// See [`crate::Backend::conv_silu`].
-pub(super) fn conv_silu(
-    (isa, pool): (Token, &Pool),
-    shape: ConvShape,
-    weight: &[f32],
-    x: &[f32],
-    state: &mut [f32],
-    n_token: usize,
-    out: &mut [f32],
-) {
-    let n_channel = shape.n_channel;
-    let state = &Share::new(&mut state[..(shape.n_conv - 1) * n_channel]);
-    let out = &Share::new(&mut out[..n_token * n_channel]);
-    pool.run(n_channel.div_ceil(JOB_CHANNELS), &|job| {
-        let first = job * JOB_CHANNELS;
-        for first in (first..n_channel.min(first + JOB_CHANNELS)).step_by(LANES) {
-            isa.run(Conv { shape, weight, x, state, out, n_token, first });
-        }
-    });
-}
-
-/// Up to 16 neighbouring channels of all tokens.
-struct Conv<'a, 'b> {
-    shape: ConvShape,
-    weight: &'a [f32],
-    x: &'a [f32],
-    state: &'a Share<'b, f32>,
-    out: &'a Share<'b, f32>,
-    n_token: usize,
-    /// The first channel.
-    first: usize,
-}
-
-impl Kernel for Conv<'_, '_> {
-    type Output = ();
-
-    #[inline(always)]
-    fn run<S: Simd>(self, s: S) {
-        let n_conv = self.shape.n_conv;
-        for j in 0..n_conv {
-            let mut tap = [0.0; LANES];
-            for (l, tap) in tap[..self.n()].iter_mut().enumerate() {
-                *tap = self.weight[(self.first + l) * n_conv + j];
-            }
-            let tap = s.load(&tap);
-            for t in 0..self.n_token {
-                let out = self.part(self.out, t);
-                let before = if j == 0 { s.splat(0.0) } else { load_at(s, out, 0) };
-                store_at(s, s.fma(tap, self.seen(s, t + j), before), out, 0);
-            }
-        }
-        for t in 0..self.n_token {
-            let out = self.part(self.out, t);
-            store_at(s, silu(s, load_at(s, out, 0)), out, 0);
-        }
-        for r in 0..n_conv - 1 {
-            // What the new row holds was seen at or behind the place that it takes: in order, nothing is lost.
-            let row = self.seen(s, r + self.n_token);
-            store_at(s, row, self.part(self.state, r), 0);
-        }
-    }
-}
-
-impl Conv<'_, '_> {
-    /// Our channels, at most 16.
-    fn n(&self) -> usize {
-        LANES.min(self.shape.n_channel - self.first)
-    }
-
-    /// Our channels of one row.
-    #[allow(clippy::mut_from_ref)]
-    fn part<'a>(&self, rows: &Share<'a, f32>, row: usize) -> &'a mut [f32] {
-        // SAFETY: each job has its own channels, and keeps no two parts of one row.
-        unsafe { rows.part(row * self.shape.n_channel + self.first, self.n()) }
-    }
-
-    /// Row `r` of what the taps see: the rows of the state, then the tokens.
-    #[inline(always)]
-    fn seen<S: Simd>(&self, s: S, r: usize) -> S::V {
-        match r.checked_sub(self.shape.n_conv - 1) {
-            None => load_at(s, self.part(self.state, r), 0),
-            Some(t) => load_at(s, &self.x[t * self.shape.n_channel + self.first..][..self.n()], 0),
         }
     }
 }

@@ -27,4 +27,19 @@ impl<'a, T> Share<'a, T> {
         // SAFETY: inside the slice (checked above), which is borrowed for 'a; exclusive by the caller's promise.
         unsafe { std::slice::from_raw_parts_mut(self.start.add(at), len) }
     }
+
+    /// `slice[at..at + len]`, to read.
+    ///
+    /// # Safety
+    /// No [`Self::part`] that is alive at the same time may overlap it.
+    pub(super) unsafe fn read(&self, at: usize, len: usize) -> &'a [T] {
+        assert!(at <= self.len && len <= self.len - at, "part {at}+{len} of {}", self.len);
+        // SAFETY: inside the slice (checked above), which is borrowed for 'a; nobody writes it by the caller's promise.
+        unsafe { std::slice::from_raw_parts(self.start.add(at), len) }
+    }
+
+    /// Where `slice[at]` lies, to name and not to follow.
+    pub(super) fn address(&self, at: usize) -> *const T {
+        self.start.wrapping_add(at)
+    }
 }

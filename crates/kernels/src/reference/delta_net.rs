@@ -1,32 +1,66 @@
-//! The gated delta rule, token by token (spec 2.5 steps 3 to 7).
+//! A gated delta-net between its projections, token by token (spec 2.5 steps 2 to 8).
 
-use super::sigmoid;
-use crate::DeltaShape;
+use super::{rms_norm_row, sigmoid, silu};
+use crate::{DeltaInputs, DeltaShape, DeltaWeights};
 
 /// Under the root of the l2 norms (spec 2.5 step 4).
 const L2_EPS: f64 = 1e-6;
 
 /// See [`crate::Backend::delta_net`]; every token takes the recurrence.
-pub(super) fn recurrent(
+pub(super) fn delta_net(
     shape: DeltaShape,
-    qkv: &[f32],
-    (b, a): (&Vec<f32>, &Vec<f32>),
-    (decay, dt_bias): (&Vec<f32>, &Vec<f32>),
-    state: &mut [f32],
+    weights: &DeltaWeights<'_, Vec<f32>>,
+    inputs: &DeltaInputs<'_, Vec<f32>>,
+    (conv_state, state): (&mut [f32], &mut [f32]),
     n_token: usize,
     out: &mut [f32],
 ) {
-    let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv } = shape;
-    let width = 2 * n_head_k * dk + n_head_v * dv;
+    let qkv = conv_silu(shape, weights.conv, inputs.qkv, conv_state, n_token);
+    recurrent(shape, weights, inputs, &qkv, state, out);
+    let rows = out[..n_token * shape.d_v()].chunks_exact_mut(shape.head_dim_v);
+    for (row, z) in rows.zip(inputs.z.chunks_exact(shape.head_dim_v)) {
+        rms_norm_row(row, weights.norm, weights.eps);
+        for (x, &z) in row.iter_mut().zip(z) {
+            *x *= silu(z);
+        }
+    }
+}
+
+/// Depthwise causal convolution with SiLU, `[n_token, n_channel]` (step 2).
+fn conv_silu(shape: DeltaShape, weight: &[f32], x: &[f32], state: &mut [f32], n_token: usize) -> Vec<f32> {
+    let (n_channel, n_conv) = (shape.n_channel(), shape.n_conv);
+    // All rows that the taps see: the state, then x. [n_conv - 1 + n_token, n_channel]
+    let rows = [&state[..(n_conv - 1) * n_channel], &x[..n_token * n_channel]].concat();
+    state[..(n_conv - 1) * n_channel].copy_from_slice(&rows[n_token * n_channel..]);
+    let mut out = vec![0.0; n_token * n_channel];
     for t in 0..n_token {
-        let (q, rest) = qkv[t * width..(t + 1) * width].split_at(n_head_k * dk);
+        for c in 0..n_channel {
+            let tap = |j: usize| weight[j * n_channel + c] as f64 * rows[(t + j) * n_channel + c] as f64;
+            out[t * n_channel + c] = silu((0..n_conv).map(tap).sum::<f64>() as f32);
+        }
+    }
+    out
+}
+
+/// The gated delta rule (steps 3 to 7): `qkv` is the convolution's output.
+fn recurrent(
+    shape: DeltaShape,
+    weights: &DeltaWeights<'_, Vec<f32>>,
+    inputs: &DeltaInputs<'_, Vec<f32>>,
+    qkv: &[f32],
+    state: &mut [f32],
+    out: &mut [f32],
+) {
+    let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, .. } = shape;
+    for (t, qkv) in qkv.chunks_exact(shape.n_channel()).enumerate() {
+        let (q, rest) = qkv.split_at(n_head_k * dk);
         let (k, v) = rest.split_at(n_head_k * dk);
         for j in 0..n_head_v {
             let key = j / (n_head_v / n_head_k);
             let q = l2_norm(&q[key * dk..(key + 1) * dk], 1.0 / (dk as f64).sqrt());
             let k = l2_norm(&k[key * dk..(key + 1) * dk], 1.0);
-            let beta = sigmoid(b[t * n_head_v + j]);
-            let g = -decay[j] * softplus(a[t * n_head_v + j] + dt_bias[j]);
+            let beta = sigmoid(inputs.b[t * n_head_v + j]);
+            let g = -weights.decay[j] * softplus(inputs.a[t * n_head_v + j] + weights.dt_bias[j]);
             let s = &mut state[j * dk * dv..(j + 1) * dk * dv];
             let o = &mut out[(t * n_head_v + j) * dv..][..dv];
             step(s, &q, &k, &v[j * dv..(j + 1) * dv], beta, g, o);

@@ -1,6 +1,6 @@
 //! Gated DeltaNet (spec 2.5).
 
-use kernels::{Backend, ConvShape, DeltaShape, Precision};
+use kernels::{Backend, DeltaInputs, DeltaShape, DeltaWeights, Precision};
 
 use super::Pass;
 use crate::session::DeltaState;
@@ -22,18 +22,23 @@ impl<B: Backend> Pass<'_, B> {
         self.backend.matmul(projections, &s.h, 0, n, Precision::Setting);
         self.timing.add(layer, Phase::Projections, lap.take());
 
-        let conv = ConvShape { n_channel: shape.n_channel(), n_conv: shape.n_conv };
-        self.backend.conv_silu(conv, &w.conv, &s.proj, &mut state.conv, n, &mut s.conv);
-        let delta = DeltaShape {
+        let shape = DeltaShape {
             n_head_k: shape.n_head_k,
             n_head_v: shape.n_head_v,
             head_dim_k: shape.head_dim_k,
             head_dim_v: shape.head_dim_v,
+            n_conv: shape.n_conv,
         };
-        let (ba, decay_dt) = ((&s.k, &s.v), (&w.decay, &w.dt_bias));
-        self.backend.delta_net(delta, &s.conv, ba, decay_dt, &mut state.s, self.pos, n, &mut s.mixed);
-        let eps = self.config.rms_norm_eps as f32;
-        self.backend.gated_rms_norm(&mut s.mixed, &s.z, &w.norm, eps, n * shape.n_head_v);
+        let weights = DeltaWeights {
+            conv: &w.conv,
+            decay: &w.decay,
+            dt_bias: &w.dt_bias,
+            norm: &w.norm,
+            eps: self.config.rms_norm_eps as f32,
+        };
+        let inputs = DeltaInputs { qkv: &s.proj, b: &s.k, a: &s.v, z: &s.z };
+        let states = (&mut state.conv, &mut state.s);
+        self.backend.delta_net(shape, &weights, &inputs, states, self.pos, n, &mut s.mixed);
         self.timing.add(layer, Phase::Mixing, lap.take());
 
         self.backend.matmul(&mut [(&w.out, &mut s.y)], &s.mixed, 0, n, Precision::Setting);
