@@ -1,8 +1,9 @@
 //! The CPU backend: a thread pool and kernels written once for every instruction set.
 //!
-//! `pool.rs` threads; `isa.rs` what the CPU has; `simd.rs` the 16-lane vector all kernels use, implemented by
-//! `avx512.rs`, `avx2.rs`, `neon.rs`, `generic.rs`; `codes.rs` the weight formats; `prepare.rs`, `product.rs`,
-//! `matmul.rs`, `ffn.rs` matrix products; `pointwise.rs`, `attention.rs`, `delta_net.rs` the rest.
+//! `pool.rs` threads, `crowd.rs` how many of them compute; `isa.rs` what the CPU has; `simd.rs` the 16-lane vector
+//! all kernels use, implemented by `avx512.rs`, `avx2.rs`, `neon.rs`, `generic.rs`; `codes.rs` the weight formats;
+//! `prepare.rs`, `product.rs`, `matmul.rs`, `ffn.rs` matrix products; `pointwise.rs`, `attention.rs`, `delta_net.rs`
+//! the rest.
 #![allow(unsafe_code)]
 
 mod attention;
@@ -12,6 +13,7 @@ mod avx2;
 mod avx512;
 mod bandwidth;
 mod codes;
+mod crowd;
 mod delta_net;
 mod ffn;
 mod flops;
