@@ -8,5 +8,5 @@ mod cpu;
 mod reference;
 
 pub use backend::{AttentionShape, Backend, ConvShape, DELTA_CHUNK, DeltaShape, ExpertJob, Rope};
-pub use cpu::{Cpu, Isa};
+pub use cpu::{Cores, Cpu, Isa};
 pub use reference::Reference;

@@ -1,9 +1,9 @@
 //! The CPU backend: a thread pool and kernels written once for every instruction set.
 //!
-//! `pool.rs` threads, `crowd.rs` how many of them compute; `isa.rs` what the CPU has; `simd.rs` the 16-lane vector
-//! all kernels use, implemented by `avx512.rs`, `avx2.rs`, `neon.rs`, `generic.rs`; `codes.rs` the weight formats;
-//! `prepare.rs`, `product.rs`, `matmul.rs`, `ffn.rs` matrix products; `pointwise.rs`, `attention.rs`, `delta_net.rs`
-//! the rest.
+//! `pool.rs` threads, `crowd.rs` how many of them compute, `topology.rs` what cores there are; `isa.rs` what the CPU
+//! has; `simd.rs` the 16-lane vector all kernels use, implemented by `avx512.rs`, `avx2.rs`, `neon.rs`, `generic.rs`;
+//! `codes.rs` the weight formats; `prepare.rs`, `product.rs`, `matmul.rs`, `ffn.rs` matrix products; `pointwise.rs`,
+//! `attention.rs`, `delta_net.rs` the rest.
 #![allow(unsafe_code)]
 
 mod attention;
@@ -28,6 +28,7 @@ mod prepare;
 mod product;
 mod share;
 mod simd;
+mod topology;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -35,6 +36,7 @@ use std::time::Duration;
 use quant::{Matrix, MatrixRef};
 
 pub use isa::Isa;
+pub use topology::Cores;
 
 use crate::{AttentionShape, Backend, ConvShape, DeltaShape, ExpertJob, Rope};
 use isa::Token;
