@@ -129,7 +129,7 @@ pub(crate) struct EngineFlags {
     /// Where to compute.
     #[arg(long, value_name = "DEVICE", default_value = "auto")]
     pub(crate) device: Device,
-    /// Computing threads [default: one a core].
+    /// Computing threads [default: one a core, of the fast ones if there are two kinds].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) threads: Option<usize>,
     /// The whole memory budget, such as 6GiB or 1500MB; auto is a safe share of what is available.
@@ -216,7 +216,7 @@ pub(crate) struct DoctorFlags {
     /// Predict for this budget, such as 6GiB; auto is a safe share of what is available.
     #[arg(long, value_name = "SIZE", default_value = "auto")]
     pub(crate) memory: Budget,
-    /// Computing threads [default: one a core].
+    /// Computing threads [default: one a core, of the fast ones if there are two kinds].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) threads: Option<usize>,
 }

@@ -117,8 +117,8 @@ impl Plan {
     ) -> Result<Self, CliError> {
         let available = Size(stream::available_bytes());
         let used_bytes = stream::rss_bytes();
-        let n_core = std::thread::available_parallelism().map_or(1, usize::from);
-        Self::on_machine(wishes, manifest, work, Machine { available, used_bytes, n_core }, drive)
+        let n_thread = kernels::Cores::read().n_thread();
+        Self::on_machine(wishes, manifest, work, Machine { available, used_bytes, n_thread }, drive)
     }
 
     fn on_machine(
@@ -152,7 +152,7 @@ impl Plan {
         let n_feed = work.n_feed.unwrap_or(n_ctx);
         let mut plan = Self {
             budget: wishes.memory.unwrap_or(machine.safe_share()),
-            n_thread: wishes.threads.unwrap_or(machine.n_core),
+            n_thread: wishes.threads.unwrap_or(machine.n_thread),
             n_ctx,
             n_batch: N_BATCH_STEP,
             n_expert_used,
@@ -356,7 +356,8 @@ struct Machine {
     available: Size,
     /// What this process uses already.
     used_bytes: u64,
-    n_core: usize,
+    /// Threads to compute on if the user does not say.
+    n_thread: usize,
 }
 
 impl Machine {
@@ -451,7 +452,7 @@ mod tests {
             };
             let rates = DriveRates { direct_bytes_s, buffered_bytes_s: 1e9, copy_bytes_s: 10e9 };
             let drive = Drive { rates: Some(rates), ..Drive::unknown() };
-            let machine = Machine { available: Size(1 << 34), used_bytes: 30 * MIB, n_core: 2 };
+            let machine = Machine { available: Size(1 << 34), used_bytes: 30 * MIB, n_thread: 2 };
             let work = Work { n_ctx: None, n_feed: Some(64), n_snapshot: 0 };
             let plan = Plan::on_machine(&wishes, &manifest, work, machine, &drive).unwrap();
             assert!(plan.planned() <= plan.budget, "{plan:?}");

@@ -13,5 +13,5 @@ pub use backend::{
 };
 #[cfg(feature = "blas")]
 pub use cpu::blas;
-pub use cpu::{Activations, Cpu, Isa};
+pub use cpu::{Activations, Cores, Cpu, Isa};
 pub use reference::Reference;

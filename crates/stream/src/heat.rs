@@ -161,7 +161,66 @@ impl Heat {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
+
+    /// Any heats that a file may hold.
+    fn heats() -> impl Strategy<Value = Heat> {
+        let log2 = prop_oneof![Just(f32::NEG_INFINITY), -40f32..0.0, any::<f32>()];
+        let is_allowed = |v: &f32| !v.is_nan() && *v != f32::INFINITY;
+        prop::collection::vec(log2.prop_filter("a heat", is_allowed), 0..40).prop_map(|log2| Heat { log2 })
+    }
+
+    /// The bytes with the checksum that they should have.
+    fn sealed(body: &[u8]) -> Vec<u8> {
+        [body, &xxh3_64(body).to_le_bytes()].concat()
+    }
+
+    proptest! {
+        /// Heats come back as others, or a cut, longer or foreign file as a whole one.
+        #[test]
+        fn what_is_encoded_is_decoded(heat in heats(), model in any::<u64>(), cut in 1..40usize) {
+            let bytes = heat.encode(model);
+            prop_assert_eq!(Heat::decode(&bytes, model), Some(heat));
+            prop_assert_eq!(Heat::decode(&bytes, model ^ 1 << (cut % 64)), None);
+            let body = &bytes[..bytes.len() - 8];
+            // Also where the checksum is right: the length is checked by itself.
+            prop_assert_eq!(Heat::decode(&sealed(&body[..body.len().saturating_sub(cut)]), model), None);
+            prop_assert_eq!(Heat::decode(&sealed(&[body, &vec![0; cut]].concat()), model), None);
+        }
+
+        /// Bytes that are no heats: a panic, or heats that cannot be worked with.
+        #[test]
+        fn garbage_is_refused(
+            magic in prop_oneof![Just(*MAGIC), any::<[u8; 8]>()],
+            n_record in prop_oneof![0..6u64, any::<u64>()],
+            values in prop::collection::vec(any::<u32>(), 0..6),
+        ) {
+            let values: Vec<u8> = values.iter().flat_map(|v| v.to_le_bytes()).collect();
+            let body = [&magic[..], &7u64.to_le_bytes(), &n_record.to_le_bytes(), &values].concat();
+            prop_assert_eq!(Heat::decode(&body, 7), None);
+            let bytes = sealed(&body);
+            if let Some(heat) = Heat::decode(&bytes, 7) {
+                prop_assert_eq!(heat.encode(7), bytes);
+                let mut table = HeatTable::new(&[heat.log2.len()], 20.0);
+                table.import(&heat);
+                for record in 0..heat.log2.len() {
+                    table.advance(0, 1);
+                    table.add(record, 0);
+                    prop_assert!(!table.log2(record).is_nan() && !table.after_uses(record, 3.0).is_nan());
+                }
+            }
+        }
+
+        /// A share of uses that is none.
+        #[test]
+        fn shares_are_shares(heat in heats(), n in 0..50usize) {
+            if let Some(share) = heat.hottest_share(n) {
+                prop_assert!((0.0..=1.0).contains(&share), "{share}");
+            }
+        }
+    }
 
     /// The order of eviction would not be that of decayed use.
     #[test]

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::adapt::Adaptive;
-use crate::io::{SlotBuffer, slot_buffers};
+use crate::io::{Prefault, SlotBuffer, slot_buffers};
 use crate::policy::Policy;
 use crate::{CacheMode, StreamError};
 
@@ -76,6 +76,8 @@ pub(crate) struct Slots {
     mode: CacheMode,
     limit: SlotLimit,
     slots: Vec<Slot>,
+    /// Until the limit falls for the first time.
+    prefault: Option<Prefault>,
     /// Slot of each record.
     table: Vec<u32>, // [n_record]
     free: Vec<usize>,
@@ -86,7 +88,7 @@ pub(crate) struct Slots {
 
 impl Slots {
     /// Room for `n_slot` records of `slot_bytes` at most, of layers with so many records each. Slots take
-    /// memory when they are first filled.
+    /// memory in the background, or when they are first filled.
     pub(crate) fn new(
         mode: CacheMode,
         (n_slot, slot_bytes): (usize, usize),
@@ -99,10 +101,12 @@ impl Slots {
             n_pin: 0,
         };
         let n_expert_max = n_expert.iter().copied().max().unwrap_or(0);
+        let buffers = slot_buffers(n_slot, slot_bytes)?;
         Ok(Self {
             mode,
             limit: SlotLimit(Arc::new(AtomicUsize::new(n_slot))),
-            slots: slot_buffers(n_slot, slot_bytes)?.into_iter().map(slot).collect(),
+            prefault: Prefault::start(&buffers),
+            slots: buffers.into_iter().map(slot).collect(),
             table: vec![ABSENT; n_expert.iter().sum()],
             free: Vec::with_capacity(n_slot),
             parked: (0..n_slot).rev().collect(),
@@ -243,6 +247,17 @@ impl Slots {
 
     /// Evicts the coldest records until the limit is kept, and gives their memory back. What is in use stays.
     pub(crate) fn keep_limit(&mut self) {
+        if self.n_limit() < self.n_slot()
+            && let Some(prefault) = self.prefault.take()
+        {
+            // It has ended when it is dropped: what it took for slots that were never filled goes back.
+            drop(prefault);
+            for &slot_idx in &self.parked {
+                if let Content::Empty(buffer) = &mut self.slots[slot_idx].content {
+                    buffer.discard();
+                }
+            }
+        }
         while self.n_limit() < self.n_live() {
             let Some(slot_idx) = self.free.pop().or_else(|| self.evict(f64::INFINITY)) else { return };
             let slot = &mut self.slots[slot_idx];

@@ -82,7 +82,15 @@ impl RoutingTrace {
         }
         let mut bytes = Vec::with_capacity(meta.len() as usize);
         File::open(path).and_then(|f| f.take(FILE_BYTES_MAX).read_to_end(&mut bytes)).map_err(&io)?;
-        Self::from_bytes(&bytes).map_err(|why| TraceError::Content { file, why })
+        Self::parse(&bytes, path)
+    }
+
+    /// The same from the bytes of a file that `path` names in errors.
+    ///
+    /// # Errors
+    /// They are no routing trace.
+    pub fn parse(bytes: &[u8], path: &Path) -> Result<Self, TraceError> {
+        Self::from_bytes(bytes).map_err(|why| TraceError::Content { file: path.display().to_string(), why })
     }
 
     /// Writes a file that appears under its name only when it is complete.

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use convert::{Bits, PackOptions, Routing, SYNTH_PRESETS, SynthOptions};
-use kernels::Cpu;
+use kernels::{Cores, Cpu};
 use serde::{Serialize, Serializer};
 use store::{Manifest, Store};
 use stream::{DriveFacts, Heat, MemoryFacts};
@@ -50,6 +50,8 @@ struct Report {
 struct Machine {
     cpu: String,
     instruction_set: String,
+    #[serde(serialize_with = "cores_json")]
+    cores: Cores,
     threads: usize,
     gpus: Vec<String>,
     /// What computes.
@@ -127,7 +129,8 @@ pub(crate) fn doctor(flags: &DoctorFlags) -> anyhow::Result<()> {
         .iter()
         .max_by_key(|m| drive::record_bytes(m) * m.config.n_expert)
         .expect("there is a model or the known ones");
-    let n_thread = flags.threads.unwrap_or(std::thread::available_parallelism().map_or(1, usize::from));
+    let cores = Cores::read();
+    let n_thread = flags.threads.unwrap_or(cores.n_thread());
     let cpu = Cpu::new(n_thread);
     let memory = MemoryFacts::read();
 
@@ -156,6 +159,7 @@ pub(crate) fn doctor(flags: &DoctorFlags) -> anyhow::Result<()> {
         machine: Machine {
             cpu: machine::cpu_name(),
             instruction_set: cpu.isa().to_string(),
+            cores,
             threads: n_thread,
             gpus: machine::gpu_names(),
             device: "cpu",
@@ -328,6 +332,16 @@ fn drive_json<S: Serializer>(drive: &Option<DriveFacts>, serializer: S) -> Resul
         })
     };
     drive.as_ref().map(json).serialize(serializer)
+}
+
+fn cores_json<S: Serializer>(cores: &Cores, serializer: S) -> Result<S::Ok, S::Error> {
+    serde_json::json!({
+        "logical": cores.n_cpu,
+        "physical": cores.n_core,
+        "fast": cores.n_fast,
+        "container_limit": cores.quota,
+    })
+    .serialize(serializer)
 }
 
 fn memory_json<S: Serializer>(memory: &MemoryFacts, serializer: S) -> Result<S::Ok, S::Error> {

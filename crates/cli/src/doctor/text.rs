@@ -36,7 +36,8 @@ fn machine(out: &mut Lines, report: &Report) {
     let m = &report.machine;
     out.title("this machine");
     let threads = if m.threads == 1 { "1 thread".into() } else { format!("{} threads", m.threads) };
-    out.row("processor", &format!("{}, {threads}, {}", m.cpu, m.instruction_set));
+    out.row("processor", &format!("{}, {}", m.cpu, m.instruction_set));
+    out.row("cores", &format!("{}; {threads} compute{}", m.cores, if m.threads == 1 { "s" } else { "" }));
     let gpus = if m.gpus.is_empty() { "none found".to_owned() } else { m.gpus.join(", ") };
     out.row("graphics", &format!("{gpus}; not used, this program computes on the processor"));
     out.row("memory", &memory(&m.memory));
@@ -227,8 +228,9 @@ impl Lines {
 
 #[cfg(test)]
 mod tests {
-    use super::*;
+    use kernels::Cores;
 
+    use super::*;
     use crate::doctor::{DriveRated, Machine, Rated, Setting};
 
     fn model(name: &str, budget: u64) -> Model {
@@ -266,6 +268,7 @@ mod tests {
             machine: Machine {
                 cpu: "A Processor".into(),
                 instruction_set: "AVX2".into(),
+                cores: Cores { n_cpu: 32, n_core: 24, n_fast: 8, quota: Some(12.5) },
                 threads: 8,
                 gpus: vec!["AMD".into()],
                 device: "cpu",

@@ -36,6 +36,7 @@ fn what_doctor_measures_is_used() {
     assert_eq!(report["machine"]["threads"], 1);
     for path in [
         "/machine/memory/physical_bytes",
+        "/machine/cores/fast",
         "/measured/drive/direct_gb_s",
         "/measured/drive/settings/0/depth",
         "/measured/experts_gb_s",

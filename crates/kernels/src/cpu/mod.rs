@@ -1,9 +1,9 @@
 //! The CPU backend: a thread pool and kernels written once for every instruction set.
 //!
-//! `pool.rs` threads; `isa.rs` what the CPU has; `simd.rs` the 16-lane vector all kernels use, implemented by
-//! `avx512.rs`, `avx2.rs`, `neon.rs`, `generic.rs`; `codes.rs`, `fixed.rs` quantised matrices and `floats.rs` plain
-//! ones, put together by `product.rs` for `matmul.rs` and `ffn.rs`; `pointwise.rs`, `attention.rs`, `delta_net.rs` the
-//! rest.
+//! `pool.rs` threads, `crowd.rs` how many of them compute, `topology.rs` what cores there are; `isa.rs` what the CPU
+//! has; `simd.rs` the 16-lane vector all kernels use, implemented by `avx512.rs`, `avx2.rs`, `neon.rs`, `generic.rs`;
+//! `codes.rs`, `fixed.rs` quantised matrices and `floats.rs` plain ones, put together by `product.rs` for `matmul.rs`
+//! and `ffn.rs`; `pointwise.rs`, `attention.rs`, `delta_net.rs` the rest.
 #![allow(unsafe_code)]
 
 mod attention;
@@ -15,6 +15,7 @@ mod bandwidth;
 #[cfg(feature = "blas")]
 pub mod blas;
 mod codes;
+mod crowd;
 mod delta_net;
 mod ffn;
 mod fixed;
@@ -30,6 +31,7 @@ mod pool;
 mod product;
 mod share;
 mod simd;
+mod topology;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -37,6 +39,7 @@ use std::time::Duration;
 use quant::Matrix;
 
 pub use isa::Isa;
+pub use topology::Cores;
 
 use crate::{
     AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Precision, Rope, SharedJob,

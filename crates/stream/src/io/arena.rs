@@ -3,10 +3,13 @@
 use std::io;
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// One slot's bytes, page-aligned, owned by whoever holds it. Takes memory when it is first written.
+/// One slot's bytes, page-aligned, owned by whoever holds it. Takes memory when it is first written, or before that by
+/// [`Prefault`].
 pub(crate) struct SlotBuffer {
     /// Part `[offset .. offset + len]` of the mapping belongs to this value alone.
     map: Arc<MmapRaw>,
@@ -32,6 +35,65 @@ pub(crate) fn slot_buffers(n_slot: usize, slot_bytes: usize) -> io::Result<Vec<S
     let map = Arc::new(MmapRaw::from(map));
     let slot = |idx| SlotBuffer { map: Arc::clone(&map), offset: idx * slot_bytes, len: slot_bytes };
     Ok((0..n_slot).map(slot).collect())
+}
+
+/// Bytes that take memory in one call.
+const PIECE_BYTES: usize = 32 << 20;
+/// Less is taken in no time when it is written.
+const PREFAULT_BYTES_MIN: usize = 2 * PIECE_BYTES;
+
+/// A thread that makes all slots of an arena take memory, the first ones first. The system zeroes memory at its first
+/// use; if that is a read from the drive into it, the read and everything that waits for it takes that much longer.
+/// Ends when this is dropped.
+pub(crate) struct Prefault {
+    is_over: Arc<AtomicBool>,
+    thread: Option<JoinHandle<io::Result<()>>>,
+}
+
+impl Prefault {
+    /// Of all slots that one [`slot_buffers`] made; `None` where it is not worth it, or cannot be done.
+    pub(crate) fn start(slots: &[SlotBuffer]) -> Option<Self> {
+        let bytes: usize = slots.iter().map(|slot| slot.len).sum();
+        if bytes < PREFAULT_BYTES_MIN || !cfg!(target_os = "linux") {
+            return None;
+        }
+        let map = Arc::clone(&slots.first()?.map);
+        let is_over = Arc::new(AtomicBool::new(false));
+        let stop = Arc::clone(&is_over);
+        let take = move || {
+            for start in (0..bytes).step_by(PIECE_BYTES) {
+                if stop.load(Ordering::Relaxed) {
+                    break;
+                }
+                // A system that cannot, or has no memory left, leaves it to the first write.
+                take_memory(&map, start, PIECE_BYTES.min(bytes - start))?;
+            }
+            Ok(())
+        };
+        let thread = std::thread::Builder::new().name("slot-memory".into()).spawn(take).ok();
+        thread.map(|thread| Self { is_over, thread: Some(thread) })
+    }
+
+    /// Waits for the end.
+    fn join(&mut self) -> io::Result<()> {
+        self.thread.take().map_or(Ok(()), |thread| thread.join().expect("nothing panics in it"))
+    }
+}
+
+impl Drop for Prefault {
+    fn drop(&mut self) {
+        self.is_over.store(true, Ordering::Relaxed);
+        // What failed will be seen at the first write.
+        let _ = self.join();
+    }
+}
+
+/// Makes a part of the mapping take memory and changes none of its bytes.
+fn take_memory(map: &MmapRaw, start: usize, len: usize) -> io::Result<()> {
+    #[cfg(target_os = "linux")]
+    return map.advise_range(memmap2::Advice::PopulateWrite, start, len);
+    #[cfg(not(target_os = "linux"))]
+    return Err(io::Error::other(format!("no way to take {len} bytes from {start} of {:?}", map.as_ptr())));
 }
 
 impl SlotBuffer {
@@ -84,5 +146,36 @@ mod tests {
         slots[1].fill(9);
         assert!(slots[1].iter().all(|&b| b == 9));
         assert!(slot_buffers(usize::MAX / bytes, bytes).is_err());
+    }
+
+    /// Is the page at that address in memory? As the kernel's `pagemap` has it: 8 bytes a page, the top bit.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    fn is_present(byte: &u8) -> bool {
+        use std::os::unix::fs::FileExt;
+        let (page, mut entry) = (std::ptr::from_ref(byte) as u64 / 4096, [0; 8]);
+        std::fs::File::open("/proc/self/pagemap").unwrap().read_exact_at(&mut entry, page * 8).unwrap();
+        u64::from_le_bytes(entry) >> 63 == 1
+    }
+
+    /// Memory would be taken twice, written over, kept after it was given back, or not be taken ahead at all.
+    #[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+    #[test]
+    fn memory_is_taken_ahead() {
+        let bytes = 10 << 20;
+        let mut slots = slot_buffers(PREFAULT_BYTES_MIN / bytes + 1, bytes).unwrap();
+        assert!(Prefault::start(&slots[1..2]).is_none(), "a single slot is not worth it");
+        assert!(slots.iter().all(|slot| !is_present(&slot[0])));
+        let mut prefault = Prefault::start(&slots).unwrap();
+        slots.iter_mut().for_each(|slot| slot.fill(7));
+        if prefault.join().is_err() {
+            // Kernels before 5.14 cannot.
+            return;
+        }
+        assert!(slots.iter().all(|slot| slot.iter().all(|&b| b == 7)));
+        slots.iter_mut().for_each(SlotBuffer::discard);
+        assert!(slots.iter().all(|slot| !is_present(&slot[bytes / 2])));
+        Prefault::start(&slots).unwrap().join().unwrap();
+        assert!(slots.iter().all(|slot| is_present(&slot[0]) && is_present(&slot[bytes - 1])));
+        drop(Prefault::start(&slots));
     }
 }

@@ -20,7 +20,7 @@ use std::os::fd::BorrowedFd;
 
 use store::Blob;
 
-pub(crate) use arena::{SlotBuffer, slot_buffers};
+pub(crate) use arena::{Prefault, SlotBuffer, slot_buffers};
 pub use drive::{DriveFacts, drive_facts, drive_key};
 pub use measure::{Tuned, measure_buffered_bandwidth, measure_read_bandwidth, tune};
 pub(crate) use pool::Readers;
