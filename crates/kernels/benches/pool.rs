@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use kernels::{Backend, Cpu};
+use kernels::{Backend, Cpu, Precision};
 use quant::{Buffer, Format, Matrix};
 
 const RUNS: usize = 5;
@@ -64,7 +64,7 @@ fn loops(cpu: &Cpu) -> f64 {
     let (mut y, mut normed) = (vec![0.0; ROWS], vec![0.0; ROWS]);
     let once = || {
         for matrix in &matrices {
-            cpu.matmul(matrix, &x, 0, 1, &mut y);
+            cpu.matmul(&mut [(matrix, &mut y)], &x, 0, 1, Precision::Setting);
             cpu.rms_norm(&y, &weight, 1e-6, 1, &mut normed);
         }
     };
