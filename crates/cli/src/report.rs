@@ -18,6 +18,8 @@ pub(crate) struct Setting {
     pub(crate) peak_rss_bytes: u64,
     cache: &'static str,
     n_expert_used: usize,
+    kv_format: &'static str,
+    kv_bytes_per_token: u64,
 }
 
 /// Both phases.
@@ -39,6 +41,8 @@ impl Setting {
             peak_rss_bytes: stream::peak_rss_bytes(),
             cache: loaded.plan.cache_name(),
             n_expert_used: loaded.plan.n_expert_used,
+            kv_format: loaded.plan.kv_format.name(),
+            kv_bytes_per_token: loaded.plan.kv_bytes_per_token(),
         }
     }
     /// On one line.

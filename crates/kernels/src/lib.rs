@@ -5,8 +5,10 @@
 
 mod backend;
 mod cpu;
+mod kv;
 mod reference;
 
 pub use backend::{AttentionShape, Backend, ConvShape, DELTA_CHUNK, DeltaShape, ExpertJob, Rope};
-pub use cpu::{Cpu, Isa};
-pub use reference::Reference;
+pub use cpu::{Cpu, CpuKv, Isa};
+pub use kv::{KV_PAGE, KvFormat};
+pub use reference::{Reference, ReferenceKv};

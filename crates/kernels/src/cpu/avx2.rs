@@ -200,4 +200,13 @@ impl Simd for Avx2 {
             }
         }
     }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> Pair {
+        avx2!({
+            let low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.as_ptr().cast()));
+            let high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from[8..].as_ptr().cast()));
+            Pair(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+        })
+    }
 }

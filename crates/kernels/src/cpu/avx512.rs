@@ -185,4 +185,9 @@ impl Simd for Avx512 {
             _ => spread!(_mm512_broadcast_i32x4(_mm_set_epi64x((front >> 64) as i64, front as i64)), 8),
         }
     }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> __m512 {
+        avx512!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))))
+    }
 }

@@ -115,4 +115,9 @@ impl Simd for Generic {
         let (from, _) = from.as_chunks::<2>();
         std::array::from_fn(|i| bf16::from_le_bytes(from[i * n / LANES]).to_f32())
     }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> Self::V {
+        from.map(|x| f32::from(x as i8))
+    }
 }

@@ -175,4 +175,16 @@ impl Simd for Neon {
         // Indices beyond the table (0x80) give 0.
         quad!(I => vreinterpretq_f32_u8(vqtbl1q_u8(bytes, vld1q_u8(shuffle[4 * I..].as_ptr().cast()))))
     }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> Quad {
+        let bytes = neon!(vld1q_s8(from.as_ptr().cast()));
+        let (low, high) = neon!((vmovl_s8(vget_low_s8(bytes)), vmovl_s8(vget_high_s8(bytes))));
+        neon!([
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))),
+            vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
+            vcvtq_f32_s32(vmovl_s16(vget_high_s16(high))),
+        ])
+    }
 }

@@ -62,6 +62,8 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     fn load_f16(self, from: &[u8; 32]) -> Self::V;
     /// `n` (1, 2, 4 or 8) bf16, each on `16 / n` neighbouring lanes. `from` has `2n` bytes.
     fn spread_bf16(self, from: &[u8], n: usize) -> Self::V;
+    /// 16 signed bytes.
+    fn load_i8(self, from: &[u8; LANES]) -> Self::V;
 }
 
 /// The middle of the codes of `bits` bits. Codes are taken relative to it: sums of `q·x` and `bias · Σ x` would

@@ -1,28 +1,17 @@
 //! Gated full attention (spec 2.4), and the plain attention of Qwen3-MoE.
 
-use kernels::{AttentionShape, Backend};
+use kernels::Backend;
 
 use super::Pass;
-use crate::session::KvCache;
+use crate::session::attention_shape;
 use crate::timing::{Lap, Phase};
 use crate::weights::Attention;
 
 impl<B: Backend> Pass<'_, B> {
     /// `y = o_proj(σ(gate) ⊙ attend(rope(norm(q)), rope(norm(k)), v))` of `h`.
-    pub(super) fn attention(
-        &mut self,
-        layer: usize,
-        w: &Attention<B>,
-        cache: &mut KvCache<B>,
-        lap: &mut Lap,
-    ) {
+    pub(super) fn attention(&mut self, layer: usize, w: &Attention<B>, kv: &mut B::Kv, lap: &mut Lap) {
         let (s, n) = (&mut *self.scratch, self.n_token);
-        let shape = AttentionShape {
-            n_head: self.config.n_head,
-            n_head_kv: self.config.n_head_kv,
-            head_dim: self.config.head_dim,
-            gated: self.config.attention_gate,
-        };
+        let shape = attention_shape(self.config);
         self.backend.matmul(&w.q, &s.h, 0, n, &mut s.proj);
         self.backend.matmul(&w.k, &s.h, 0, n, &mut s.k);
         self.backend.matmul(&w.v, &s.h, 0, n, &mut s.v);
@@ -32,12 +21,12 @@ impl<B: Backend> Pass<'_, B> {
             shape,
             self.rope,
             (&w.q_norm, &w.k_norm, self.config.rms_norm_eps as f32),
-            (&mut s.proj, &s.k, &s.v),
-            (&mut cache.k, &mut cache.v),
+            (&mut s.proj, &mut s.k, &s.v),
+            kv,
             self.pos,
             n,
         );
-        self.backend.attention(shape, &s.proj, (&cache.k, &cache.v), self.pos, n, &mut s.mixed);
+        self.backend.attention(shape, &s.proj, kv, self.pos, n, &mut s.mixed);
         self.timing.add(layer, Phase::Mixing, lap.take());
 
         self.backend.matmul(&w.o, &s.mixed, 0, n, &mut s.y);
