@@ -209,4 +209,14 @@ impl Simd for Avx2 {
             Pair(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
         })
     }
+
+    #[inline(always)]
+    fn largest(self, v: Pair) -> f32 {
+        avx2!({
+            let v = _mm256_max_ps(v.0, v.1);
+            let v = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)))
+        })
+    }
 }

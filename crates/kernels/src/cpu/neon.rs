@@ -187,4 +187,9 @@ impl Simd for Neon {
             vcvtq_f32_s32(vmovl_s16(vget_high_s16(high))),
         ])
     }
+
+    #[inline(always)]
+    fn largest(self, v: Quad) -> f32 {
+        neon!(vmaxvq_f32(vmaxq_f32(vmaxq_f32(v[0], v[2]), vmaxq_f32(v[1], v[3]))))
+    }
 }

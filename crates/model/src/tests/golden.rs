@@ -13,8 +13,8 @@ use crate::session::LayerState;
 const BOUND_4: f64 = 1e-4;
 const BOUND_8: f64 = 5e-4;
 
-/// Bounds on a logit's error where keys and values are rounded, of 8 layers, 2 of them with attention: two to three times
-/// what was seen. The logits are about 1.
+/// Bounds on a logit's error where keys and values are rounded, of 8 layers, 2 of them with attention: two to three
+/// times what was seen. The logits are about 1.
 const KV_BOUNDS: [(KvFormat, f64); 4] =
     [(KvFormat::F32, BOUND_8), (KvFormat::F16, 4e-3), (KvFormat::Bf16, 3e-2), (KvFormat::Q8, 0.1)];
 /// Tokens before the one at which two experts are so near to each other that q8 changes the choice.

@@ -4,7 +4,7 @@
 //! of the head, one after the other; outputs over the positions of the block. So neither the number of heads that go
 //! together nor the way to the rows (as stored, or converted before) changes a bit.
 
-use super::super::simd::{Kernel, LANES, Simd, exp};
+use super::super::simd::{Kernel, LANES, Simd, exp, exp_falling};
 use super::kv::{BLOCK, Layout, N_KEY_PANEL, WIDTH};
 
 /// Numbers of a head that are summed up at a time: a long chain of additions would round more often.
@@ -12,7 +12,7 @@ pub(super) const CHUNK: usize = 64;
 /// Most heads of one step.
 pub(super) const TILE_MAX: usize = 8;
 /// How far ahead of the codes in use memory is asked for: the CPU's own prefetching stops at each 4 KiB page.
-const PREFETCH_BYTES: usize = 2048;
+const PREFETCH_BYTES: usize = 4096;
 
 /// The rows of a panel as f32.
 pub(super) trait Rows: Copy {
@@ -293,17 +293,34 @@ impl Softmax {
     pub(super) const NONE: Softmax = Softmax { max: f32::NEG_INFINITY, total: 0.0 };
 }
 
-/// `N` heads of one token see the first `n_pos` positions of a block.
+/// Room for the weights of `N` heads of one token, and the factors by which all before a block weighs less.
+#[derive(Clone, Copy)]
+pub(super) struct Weights {
+    p: [[f32; BLOCK]; TILE_MAX],
+    fade: [f32; LANES],
+}
+
+impl Weights {
+    pub(super) const NONE: Weights = Weights { p: [[0.0; BLOCK]; TILE_MAX], fade: [0.0; LANES] };
+}
+
+/// `N` heads of each of some tokens see a block. A panel is used by all tokens before the next one, so that it comes
+/// from the first-level cache.
 pub(super) struct Step<'a, B, const N: usize> {
     pub(super) block: B,
-    pub(super) n_pos: usize,
     pub(super) head_dim: usize,
-    /// Queries, scaled: `[head_dim / CHUNK][N][CHUNK]`.
+    /// Positions of the block that the first token sees; each further token sees one more, up to all.
+    pub(super) n_pos: usize,
+    /// Heads of a token in what follows, of which `N` are ours: rows are `[n_token][n_head]`.
+    pub(super) n_head: usize,
+    /// Queries, scaled, from our first head on: `[head_dim / CHUNK][N][CHUNK]` for each token.
     pub(super) q: &'a [f32],
-    /// `[N]`
+    /// From our first head on.
     pub(super) softmax: &'a mut [Softmax],
-    /// Weighted sums of values relative to the largest score, `[N][n_group][32]`.
+    /// Weighted sums of values relative to the largest score, from our first head on.
     pub(super) out: &'a mut [f32],
+    /// Scratch, one for each token.
+    pub(super) weights: &'a mut [Weights],
 }
 
 impl<B: Block, const N: usize> Kernel for Step<'_, B, N> {
@@ -312,37 +329,66 @@ impl<B: Block, const N: usize> Kernel for Step<'_, B, N> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         // Known when compiled: no code is made for tiles that the set never gets.
-        assert!(N <= S::TILE.max(2) && 0 < self.n_pos && self.n_pos <= BLOCK, "{N} heads, {}", self.n_pos);
-        let mut p = [[0.0; BLOCK]; N];
-        for panel in 0..self.n_pos.div_ceil(WIDTH) {
-            let keys = self.block.keys(panel);
-            for (c, q) in self.q.as_chunks::<CHUNK>().0.as_chunks::<N>().0.iter().enumerate() {
-                let rows = c * CHUNK..self.head_dim.min((c + 1) * CHUNK);
+        assert!(N <= S::TILE, "{N} heads");
+        let Step { block, head_dim, n_head, .. } = self;
+        let (n_packed, n_padded) = (head_dim.next_multiple_of(CHUNK), head_dim.next_multiple_of(WIDTH));
+        for panel in 0..N_KEY_PANEL {
+            let keys = block.keys(panel);
+            for (t, weights) in self.weights.iter_mut().enumerate() {
+                if panel * WIDTH < self.n_pos + t {
+                    let q = &self.q[t * n_head * n_packed..][..N * n_packed];
+                    let p = weights.p.first_chunk_mut().expect("N ≤ TILE_MAX");
+                    score::<S, B::Keys, N>(s, keys, head_dim, q, p, panel);
+                }
+            }
+        }
+        for (t, weights) in self.weights.iter_mut().enumerate() {
+            let p: &mut [[f32; BLOCK]; N] = weights.p.first_chunk_mut().expect("N ≤ TILE_MAX");
+            // Positions behind the end weigh e^-∞.
+            for p in p.iter_mut() {
+                p[BLOCK.min(self.n_pos + t)..].fill(f32::NEG_INFINITY);
+            }
+            weights.fade = softmax_block(s, p, &mut self.softmax[t * n_head..][..N]);
+        }
+        for panel in 0..n_padded / WIDTH {
+            let values = block.values(panel);
+            for (t, weights) in self.weights.iter().enumerate() {
+                let p = weights.p.first_chunk().expect("N ≤ TILE_MAX");
+                let out = &mut self.out[t * n_head * n_padded..][..N * n_padded];
+                let (n_pos, fade, at) = (BLOCK.min(self.n_pos + t), &weights.fade, panel * WIDTH);
                 // Known when compiled: registers for two vectors a head, or for one.
                 if S::TILE == 8 {
-                    add_scores::<S, B::Keys, N, 2>(s, keys, rows, q, &mut p, panel, 0);
+                    add_values::<S, B::Values, N, 2>(s, values, n_pos, p, fade, out, at);
                 } else {
-                    add_scores::<S, B::Keys, N, 1>(s, keys, rows.clone(), q, &mut p, panel, 0);
-                    add_scores::<S, B::Keys, N, 1>(s, keys, rows, q, &mut p, panel, 1);
+                    add_values::<S, B::Values, N, 1>(s, values, n_pos, p, fade, out, at);
+                    add_values::<S, B::Values, N, 1>(s, values, n_pos, p, fade, out, at + LANES);
                 }
             }
         }
-        // Positions behind the end weigh e^-∞.
-        for p in &mut p {
-            p[self.n_pos..].fill(f32::NEG_INFINITY);
-        }
-        let fade = softmax_block(s, &mut p, self.softmax);
-        let n_padded = self.out.len() / N;
-        for panel in 0..n_padded / WIDTH {
-            let values = self.block.values(panel);
-            if S::TILE == 8 {
-                add_values::<S, B::Values, N, 2>(s, values, self.n_pos, &p, &fade, self.out, panel * WIDTH);
-            } else {
-                for half in 0..2 {
-                    let at = panel * WIDTH + half * LANES;
-                    add_values::<S, B::Values, N, 1>(s, values, self.n_pos, &p, &fade, self.out, at);
-                }
-            }
+    }
+}
+
+/// `p[h][32·panel + ..] = q[h] · keys`, chunk by chunk.
+#[inline(always)]
+fn score<S: Simd, R: Rows, const N: usize>(
+    s: S,
+    keys: R,
+    head_dim: usize,
+    q: &[f32],
+    p: &mut [[f32; BLOCK]; N],
+    panel: usize,
+) {
+    for h in 0..N {
+        p[h][panel * WIDTH..][..WIDTH].fill(0.0);
+    }
+    for (c, q) in q.as_chunks::<CHUNK>().0.as_chunks::<N>().0.iter().enumerate() {
+        let rows = c * CHUNK..head_dim.min((c + 1) * CHUNK);
+        // Known when compiled, as above.
+        if S::TILE == 8 {
+            add_scores::<S, R, N, 2>(s, keys, rows, q, p, panel, 0);
+        } else {
+            add_scores::<S, R, N, 1>(s, keys, rows.clone(), q, p, panel, 0);
+            add_scores::<S, R, N, 1>(s, keys, rows, q, p, panel, 1);
         }
     }
 }
@@ -437,10 +483,8 @@ fn softmax_block<S: Simd, const N: usize>(
         for p in &p[1..] {
             max = s.max(max, s.load(p));
         }
-        let mut lanes = [0.0; LANES];
-        s.store(max, &mut lanes);
         let before = softmax[h].max;
-        softmax[h].max = lanes.into_iter().fold(before, f32::max);
+        softmax[h].max = s.largest(max).max(before);
         fade[h] = before - softmax[h].max;
     }
     s.store(exp(s, s.load(&fade)), &mut fade);
@@ -448,7 +492,7 @@ fn softmax_block<S: Simd, const N: usize>(
         let max = s.splat(softmax[h].max);
         let mut sum = s.splat(0.0);
         for p in p[h].as_chunks_mut::<LANES>().0 {
-            let e = exp(s, s.sub(s.load(p), max));
+            let e = exp_falling(s, s.sub(s.load(p), max));
             s.store(e, p);
             sum = s.add(sum, e);
         }

@@ -10,8 +10,8 @@
 //!
 //! So scores of 32 positions are the sum of the rows of a panel, each times one number of the query; and 32 numbers of
 //! the output are the sum of the rows of a panel, each times the weight of its position: the same inner loop, without
-//! sums across lanes. Scales of q8 follow the codes of their panel: for keys `[head_dim / 32][32 positions]`, for values
-//! `[BLOCK]`.
+//! sums across lanes. Scales of q8 follow the codes of their panel: for keys `[head_dim / 32][32 positions]`, for
+//! values `[BLOCK]`.
 
 use std::ops::Range;
 
@@ -23,7 +23,7 @@ use crate::kv::{GROUP_BYTES_MAX, KV_GROUP, SCALE_BYTES};
 use crate::{AttentionShape, KV_PAGE, KvFormat};
 
 /// Positions of one step of the softmax.
-pub(super) const BLOCK: usize = 64;
+pub(super) const BLOCK: usize = 128;
 /// Codes of a row of a panel.
 pub(super) const WIDTH: usize = KV_GROUP;
 /// Panels of a block's keys.

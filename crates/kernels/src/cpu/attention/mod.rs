@@ -19,7 +19,7 @@ use super::simd::{Kernel, LANES, Simd, load_at, sigmoid, store_at};
 use crate::{AttentionShape, KvFormat};
 use block::{
     Block, CHUNK, Convert, Converted, F32Block, HalfBlock, Merge, Q8Block, Row, Softmax, Step, Stored,
-    TILE_MAX, n_converted, with_stored,
+    TILE_MAX, Weights, n_converted, with_stored,
 };
 use kv::{BLOCK, WIDTH};
 
@@ -65,14 +65,21 @@ struct Seen {
 
 #[derive(Default)]
 struct Worker {
-    /// Queries of a job, as [`Step`] reads them.
-    q: Vec<f32>,
-    /// A converted block.
-    rows: Vec<Row>,
+    tools: Tools,
     /// Of one split.
     seen: Seen,
     /// Of all splits before.
     merged: Seen,
+}
+
+#[derive(Default)]
+struct Tools {
+    /// Queries of a job, as [`Step`] reads them.
+    q: Vec<f32>,
+    /// A converted block.
+    rows: Vec<Row>,
+    /// Of one block, for each token.
+    weights: Vec<Weights>,
 }
 
 impl Seen {
@@ -152,7 +159,7 @@ impl Attend<'_> {
             n_split * self.shape.n_head_kv < pool.n_thread() && self.n_group().is_multiple_of(self.tile);
         let n_per_job = if is_short { self.tile } else { self.n_group() };
         let n_part = n_head / n_per_job;
-        self.reserve_workers(pool, scratch, n_token * n_per_job);
+        self.reserve_workers(pool, scratch, n_token, n_per_job);
         scratch.partial.reserve(n_wave * n_token * n_head, n_padded);
         scratch.merged.reserve(n_token * n_head, n_padded);
         scratch.merged.clear();
@@ -170,8 +177,8 @@ impl Attend<'_> {
                 let start = job % n_part * n_per_job;
                 let heads = Heads { head_kv: start / self.n_group(), range: start..start + n_per_job };
                 with_worker(workers, |worker| {
-                    self.pack(&heads, 0..n_token, &mut worker.q);
-                    self.see(&heads, 0..n_token, first + job / n_part, (&worker.q, &mut worker.rows), seen);
+                    self.pack(&heads, 0..n_token, &mut worker.tools.q);
+                    self.see(&heads, 0..n_token, first + job / n_part, &mut worker.tools, seen);
                 });
             });
             let total = (Share::new(&mut merged.softmax), Share::new(&mut merged.out));
@@ -203,7 +210,7 @@ impl Attend<'_> {
         let n_set = n_token.div_ceil((N_QUERY / n_group).max(1)).max(n_set_busy);
         let n_per_set = n_token.div_ceil(n_set);
         let n_set = n_token.div_ceil(n_per_set);
-        self.reserve_workers(pool, scratch, n_per_set * n_group);
+        self.reserve_workers(pool, scratch, n_per_set, n_group);
         let out = Share::new(out);
         pool.run(n_set * n_head_kv, &|job| {
             // The longest rows of the batch first, so that threads end together.
@@ -211,13 +218,13 @@ impl Attend<'_> {
             let tokens = set * n_per_set..n_token.min((set + 1) * n_per_set);
             let heads = Heads { head_kv, range: head_kv * n_group..(head_kv + 1) * n_group };
             with_worker(&scratch.workers, |worker| {
-                let Worker { q, rows, seen, merged } = worker;
-                self.pack(&heads, tokens.clone(), q);
+                let Worker { tools, seen, merged } = worker;
+                self.pack(&heads, tokens.clone(), &mut tools.q);
                 merged.clear();
                 for split in 0..(self.pos.start + tokens.end).div_ceil(SPLIT) {
                     let n_row = tokens.len() * n_group;
                     let parts = (&mut seen.softmax[..n_row], &mut seen.out[..n_row * n_padded]);
-                    self.see(&heads, tokens.clone(), split, (q, rows), parts);
+                    self.see(&heads, tokens.clone(), split, tools, parts);
                     let first =
                         tokens.start.max((split * SPLIT).saturating_sub(self.pos.start)) - tokens.start;
                     for row in first * n_group..tokens.len() * n_group {
@@ -238,14 +245,16 @@ impl Attend<'_> {
         });
     }
 
-    /// A worker for each thread, with room for `n_row` queries.
-    fn reserve_workers(&self, pool: &Pool, scratch: &mut Scratch, n_row: usize) {
+    /// A worker for each thread, with room for `n_head` queries of each of `n_token` tokens.
+    fn reserve_workers(&self, pool: &Pool, scratch: &mut Scratch, n_token: usize, n_head: usize) {
+        let n_row = n_token * n_head;
         let workers = scratch.workers.get_mut().unwrap_or_else(PoisonError::into_inner);
         workers.resize_with(workers.len().max(pool.n_thread()), Worker::default);
         for worker in workers {
-            worker.q.resize(worker.q.len().max(n_row * self.n_packed()), 0.0);
-            let n_converted = n_converted(self.kv.layout());
-            worker.rows.resize(worker.rows.len().max(n_converted), [0.0; WIDTH]);
+            let Tools { q, rows, weights } = &mut worker.tools;
+            q.resize(q.len().max(n_row * self.n_packed()), 0.0);
+            rows.resize(rows.len().max(n_converted(self.kv.layout())), [0.0; WIDTH]);
+            weights.resize(weights.len().max(n_token), Weights::NONE);
             worker.seen.reserve(n_row, self.n_padded());
             worker.merged.reserve(n_row, self.n_padded());
         }
@@ -272,54 +281,67 @@ impl Attend<'_> {
         }
     }
 
-    /// What queries `q` of `tokens` see of a split: `[token][head]` of `seen`. `rows` is scratch.
+    /// What the packed queries of `tokens` see of a split: `[token][head]` of `seen`.
     fn see(
         &self,
         heads: &Heads,
         tokens: Range<usize>,
         split: usize,
-        (q, rows): (&[f32], &mut [Row]),
+        tools: &mut Tools,
         (softmax, out): (&mut [Softmax], &mut [f32]),
     ) {
         softmax.fill(Softmax::NONE);
         out.fill(0.0);
-        let layout = self.kv.layout();
+        let (layout, n_head) = (self.kv.layout(), heads.range.len());
         for start in (split * SPLIT..(split + 1) * SPLIT).step_by(BLOCK) {
             let first = tokens.start.max(start.saturating_sub(self.pos.start));
             if tokens.end <= first {
                 break;
             }
             let stored = Stored { layout, bytes: self.kv.block(heads.head_kv, start) };
-            let n_step = (tokens.end - first) * tiles(heads.range.len(), self.tile).count();
-            let steps = Steps { start, first, tokens: tokens.clone(), n_head: heads.range.len(), q };
+            let row = (first - tokens.start) * n_head;
+            let steps = Steps {
+                n_pos: self.pos.start + first + 1 - start,
+                n_token: tokens.end - first,
+                n_head,
+                q: &tools.q[row * self.n_packed()..],
+                softmax: &mut softmax[row..],
+                out: &mut out[row * self.n_padded()..],
+                weights: &mut tools.weights[..tokens.end - first],
+            };
+            let n_step = steps.n_token * tiles(n_head, self.tile).count();
             if n_step <= N_STEP_STORED || layout.format == KvFormat::F32 {
-                with_stored!(stored, block => self.steps(block, steps, softmax, out));
+                with_stored!(stored, block => self.steps(block, steps));
             } else {
                 let n_pos = BLOCK.min(self.pos.start + tokens.end - start);
-                let rows = &mut rows[..n_converted(layout)];
+                let rows = &mut tools.rows[..n_converted(layout)];
                 let head_dim = layout.head_dim;
                 with_stored!(stored, block => self.isa.run(Convert { block, head_dim, n_pos, rows }));
-                self.steps(Converted { head_dim, rows }, steps, softmax, out);
+                self.steps(Converted { head_dim, rows }, steps);
             }
         }
     }
 
     /// One block for all tokens that see it.
-    fn steps(&self, block: impl Block, steps: Steps<'_>, softmax: &mut [Softmax], out: &mut [f32]) {
+    fn steps(&self, block: impl Block, steps: Steps<'_>) {
+        let Steps { n_pos, n_token, n_head, q, softmax, out, weights } = steps;
         let (n_packed, n_padded, head_dim) = (self.n_packed(), self.n_padded(), self.shape.head_dim);
-        for t in steps.first..steps.tokens.end {
-            let n_pos = BLOCK.min(self.pos.start + t + 1 - steps.start);
-            for (first, n) in tiles(steps.n_head, self.tile) {
-                let row = (t - steps.tokens.start) * steps.n_head + first;
-                let q = &steps.q[row * n_packed..(row + n) * n_packed];
-                let softmax = &mut softmax[row..row + n];
-                let out = &mut out[row * n_padded..(row + n) * n_padded];
-                match n {
-                    8 => self.isa.run(Step::<_, 8> { block, n_pos, head_dim, q, softmax, out }),
-                    4 => self.isa.run(Step::<_, 4> { block, n_pos, head_dim, q, softmax, out }),
-                    2 => self.isa.run(Step::<_, 2> { block, n_pos, head_dim, q, softmax, out }),
-                    _ => self.isa.run(Step::<_, 1> { block, n_pos, head_dim, q, softmax, out }),
-                }
+        let n_row = n_token * n_head;
+        let (q, softmax, out) = (&q[..n_row * n_packed], &mut softmax[..n_row], &mut out[..n_row * n_padded]);
+        for (first, n) in tiles(n_head, self.tile) {
+            let q = &q[first * n_packed..];
+            let (softmax, out) = (&mut softmax[first..], &mut out[first * n_padded..]);
+            let weights = &mut *weights;
+            macro_rules! step {
+                ($n:literal) => {
+                    self.isa.run(Step::<_, $n> { block, head_dim, n_pos, n_head, q, softmax, out, weights })
+                };
+            }
+            match n {
+                8 => step!(8),
+                4 => step!(4),
+                2 => step!(2),
+                _ => step!(1),
             }
         }
     }
@@ -333,17 +355,18 @@ impl Attend<'_> {
     }
 }
 
-/// Which queries see a block.
+/// Queries that see a block, from the first token that does.
 struct Steps<'a> {
-    /// The block's first position.
-    start: usize,
-    /// The first token that sees it.
-    first: usize,
-    /// Tokens of `q`.
-    tokens: Range<usize>,
+    /// Positions of the block that the first token sees.
+    n_pos: usize,
+    n_token: usize,
     /// Heads of each.
     n_head: usize,
     q: &'a [f32],
+    softmax: &'a mut [Softmax],
+    out: &'a mut [f32],
+    /// One for each token.
+    weights: &'a mut [Weights],
 }
 
 /// Cuts `n` heads into steps of 8, 4, 2 and 1, at most `max`: the first head of each and their number.
