@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use convert::{Bits, PackOptions, RoleSelector, Routing, SYNTH_PRESETS};
+use kernels::KvFormat;
 use stream::SimSpec;
 
 use crate::size::Size;
@@ -155,6 +156,10 @@ pub(crate) struct EngineFlags {
     /// Most tokens of prompt and answer together [default: the model's, at most 8192].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) ctx: Option<usize>,
+    /// How keys and values of the context are stored: f16, bf16, f32 (as computed), or q8 (for long contexts in little
+    /// memory).
+    #[arg(long, value_name = "FORMAT", default_value_t = KvFormat::default(), value_parser = str::parse::<KvFormat>)]
+    pub(crate) kv: KvFormat,
     /// Say more on standard error: the memory plan, speeds.
     #[arg(short, long)]
     pub(crate) verbose: bool,
@@ -197,6 +202,9 @@ pub(crate) struct InspectFlags {
     /// Plan for this context [default: the model's, at most 8192].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) ctx: Option<usize>,
+    /// Plan for keys and values stored as f16, bf16, f32 or q8.
+    #[arg(long, value_name = "FORMAT", default_value_t = KvFormat::default(), value_parser = str::parse::<KvFormat>)]
+    pub(crate) kv: KvFormat,
 }
 
 #[derive(Debug, Args)]
@@ -234,6 +242,10 @@ pub(crate) struct BenchFlags {
     /// Tokens to decode before measuring starts, in each repetition.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) warmup: usize,
+    /// Also measure decode with so many positions in the context, such as 0,4096,32768: keys and values are random,
+    /// the output means nothing.
+    #[arg(long, value_name = "N[,N..]", value_delimiter = ',', conflicts_with_all = ["trace", "record_routing"])]
+    pub(crate) depth: Vec<usize>,
     /// Repetitions of prefill and decode: the first one begins with an empty cache and is reported apart.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
     pub(crate) repeat: usize,
@@ -447,6 +459,11 @@ mod tests {
             "run --cache disk",
             "run --prefetch maybe",
             "run --device gpu",
+            "run --kv q4",
+            "bench m --depth -1",
+            "bench m --depth 0,",
+            "bench m --depth many",
+            "bench m --depth 10 --trace t",
             "run --think maybe",
             "bench m --tokens 0",
             "bench m --repeat 0",

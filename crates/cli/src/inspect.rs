@@ -24,6 +24,7 @@ pub(crate) fn inspect(flags: &InspectFlags) -> anyhow::Result<()> {
         readers: None,
         experts: None,
         prefetch: Prefetch::Auto,
+        kv: flags.kv,
     };
     let drive = Drive::known(&store, &CacheDir::open(false));
     let work = Work { n_ctx: None, n_feed: None, n_snapshot: 0 };
@@ -140,6 +141,8 @@ fn plan_json(plan: &Plan) -> Value {
         "budget_bytes": plan.budget.0,
         "planned_bytes": plan.planned().0,
         "n_ctx": plan.n_ctx,
+        "kv_format": plan.kv_format.name(),
+        "kv_bytes_per_token": plan.kv_bytes_per_token(),
         "n_batch": plan.n_batch,
         "n_slot": plan.stream.n_slot,
         "n_expert_record": plan.n_record(),

@@ -1,5 +1,6 @@
 //! From flags to decisions: every default is chosen here, and all memory is divided up before any is taken.
 
+use kernels::KvFormat;
 use model::{EngineOptions, Footprint, Prefetch};
 use store::Manifest;
 use stream::{CacheMode, GovernorOptions, Method, StreamOptions, Tuning};
@@ -58,6 +59,8 @@ pub(crate) struct Plan {
     pub(crate) is_approximate: bool,
     pub(crate) stream: StreamOptions,
     pub(crate) prefetch: Prefetch,
+    /// How keys and values are stored.
+    pub(crate) kv_format: KvFormat,
     /// Where the way to read comes from.
     pub(crate) drive_origin: Origin,
     /// `None`: the drive was never measured.
@@ -86,6 +89,7 @@ pub(crate) struct Wishes {
     pub(crate) readers: Option<usize>,
     pub(crate) experts: Option<usize>,
     pub(crate) prefetch: flags::Prefetch,
+    pub(crate) kv: KvFormat,
 }
 
 impl From<&EngineFlags> for Wishes {
@@ -100,6 +104,7 @@ impl From<&EngineFlags> for Wishes {
             readers: flags.readers,
             experts: flags.experts,
             prefetch: flags.prefetch,
+            kv: flags.kv,
         }
     }
 }
@@ -163,6 +168,7 @@ impl Plan {
                 flags::Prefetch::Off => Prefetch::Off,
                 flags::Prefetch::On => Prefetch::On,
             },
+            kv_format: wishes.kv,
             drive_origin: drive.origin,
             supply: None,
             is_cache_asked: wishes.cache != Cache::Auto,
@@ -246,11 +252,11 @@ impl Plan {
     /// What the memory is for, in the order it is taken.
     pub(crate) fn parts(&self) -> Vec<(&'static str, Size)> {
         let f = &self.footprint;
-        let scratch = f.scratch_bytes_fixed + self.n_batch as u64 * f.scratch_bytes_per_token;
+        let scratch = f.scratch_bytes(self.n_batch, self.n_ctx);
         vec![
             ("program", Size(self.used_bytes + RESERVE_BYTES)),
             ("dense weights", Size(f.dense_bytes)),
-            ("keys and values", Size(self.n_ctx as u64 * f.kv_bytes_per_token)),
+            ("keys and values", Size(f.kv_bytes(self.kv_format, self.n_ctx))),
             ("states", Size((1 + self.n_snapshot) * f.state_bytes)),
             ("activations", Size(scratch)),
             ("expert slots", Size(self.stream.n_slot as u64 * f.record_bytes)),
@@ -269,6 +275,11 @@ impl Plan {
             CacheMode::Page => (left / f.record_bytes.max(1)).min(f.n_record) as usize,
             CacheMode::Slots | CacheMode::Assumed => self.stream.n_slot,
         }
+    }
+
+    /// Bytes of the keys and values of one token.
+    pub(crate) fn kv_bytes_per_token(&self) -> u64 {
+        self.footprint.kv_bytes_per_token(self.kv_format)
     }
 
     /// Bytes of the dense weights.
@@ -306,6 +317,7 @@ impl Plan {
             n_batch: self.n_batch,
             n_expert_used: Some(self.n_expert_used),
             prefetch: self.prefetch,
+            kv_format: self.kv_format,
         }
     }
 
@@ -315,7 +327,9 @@ impl Plan {
         for (name, size) in self.parts() {
             text += &format!("  {name:<16} {:>12}", size.to_string());
             text += &match name {
-                "keys and values" => format!("   {} tokens of context\n", self.n_ctx),
+                "keys and values" => {
+                    format!("   {} tokens of context, {}\n", self.n_ctx, self.kv_format)
+                }
                 "activations" => format!("   up to {} tokens at a time\n", self.n_batch),
                 "expert slots" => {
                     format!("   {} of {} experts\n", self.stream.n_slot, self.n_record(),)
@@ -368,6 +382,8 @@ impl Machine {
 
 #[cfg(test)]
 mod tests {
+    use kernels::AttentionShape;
+
     use super::*;
 
     const MIB: u64 = 1 << 20;
@@ -376,7 +392,8 @@ mod tests {
     fn footprint() -> Footprint {
         Footprint {
             dense_bytes: 5_600 * MIB,
-            kv_bytes_per_token: 61_440,
+            n_attention: 15,
+            attention: AttentionShape { n_head: 32, n_head_kv: 2, head_dim: 256, gated: true },
             state_bytes: 190 * MIB,
             scratch_bytes_per_token: 450_000,
             scratch_bytes_fixed: 16 * MIB,
@@ -395,6 +412,7 @@ mod tests {
             is_approximate: false,
             stream: StreamOptions { mode, n_slot: 0, tuning: Tuning::default() },
             prefetch: Prefetch::Auto,
+            kv_format: KvFormat::F16,
             drive_origin: Origin::Default,
             supply: None,
             is_cache_asked: true,
@@ -449,6 +467,7 @@ mod tests {
                 readers: None,
                 experts: None,
                 prefetch: flags::Prefetch::Auto,
+                kv: KvFormat::F16,
             };
             let rates = DriveRates { direct_bytes_s, buffered_bytes_s: 1e9, copy_bytes_s: 10e9 };
             let drive = Drive { rates: Some(rates), ..Drive::unknown() };

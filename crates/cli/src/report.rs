@@ -19,6 +19,8 @@ pub(crate) struct Setting {
     cache: &'static str,
     n_expert_used: usize,
     activations: &'static str,
+    kv_format: &'static str,
+    kv_bytes_per_token: u64,
 }
 
 /// Both phases.
@@ -41,6 +43,8 @@ impl Setting {
             cache: loaded.plan.cache_name(),
             n_expert_used: loaded.plan.n_expert_used,
             activations: loaded.activations,
+            kv_format: loaded.plan.kv_format.name(),
+            kv_bytes_per_token: loaded.plan.kv_bytes_per_token(),
         }
     }
     /// On one line.

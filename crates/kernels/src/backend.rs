@@ -7,6 +7,8 @@
 
 use quant::{Matrix, MatrixRef};
 
+use crate::KvFormat;
+
 /// Positions of a delta-net chunk: calls are cut at its absolute multiples, so that a prompt's result does not
 /// depend on how it was split.
 pub const DELTA_CHUNK: usize = 64;
@@ -134,6 +136,9 @@ pub trait Backend: Send + Sync {
     type Tensor: Send;
     /// A weight matrix where the backend computes.
     type Weights: Send + Sync;
+    /// Keys and values of one layer: rows of positions, in a [`KvFormat`]. Grows page by page of
+    /// [`crate::KV_PAGE`] positions as they are appended; what is there never moves.
+    type Kv: Send;
 
     /// What it is, for people: instruction set and threads, or the adapter.
     fn describe(&self) -> String;
@@ -174,30 +179,37 @@ pub trait Backend: Send + Sync {
     /// `x[i] += y[i]` for the first `n` numbers.
     fn add(&self, x: &mut Self::Tensor, y: &Self::Tensor, n: usize);
 
+    /// No keys and values yet. Takes memory for the table of the pages of `n_ctx` positions, and for each page when
+    /// its first position is appended.
+    fn kv(&self, shape: AttentionShape, format: KvFormat, n_ctx: usize) -> Self::Kv;
+    /// Copies positions `pos ..` as they are stored to `out`, [`KvFormat::position_bytes`] each.
+    fn read_kv(&self, kv: &Self::Kv, pos: usize, out: &mut [u8]);
+    /// Replaces or appends positions `pos ..`, stored as [`Self::read_kv`] gives them. There are positions up to `pos`.
+    fn write_kv(&self, kv: &mut Self::Kv, pos: usize, bytes: &[u8]);
+
     /// Norms and rotates queries and keys and appends keys and values to the cache (spec 2.4 steps 1 and 2).
     ///
-    /// `norms` are q weight, k weight and ε; `qkv` are q, k, v; `cache` is keys, values.
-    /// `q` is `[n_token, n_head, head_dim (·2 if gated)]` and is changed in place (its gate halves stay raw);
-    /// `k`, `v` are `[n_token, n_head_kv, head_dim]`; the caches `[n_ctx, n_head_kv, head_dim]` get rows
-    /// `pos .. pos + n_token`.
+    /// `norms` are q weight, k weight and ε; `qkv` are q, k, v. `q` is `[n_token, n_head, head_dim (·2 if gated)]` and
+    /// is changed in place (its gate halves stay raw); `k`, `v` are `[n_token, n_head_kv, head_dim]`, `k` is changed in
+    /// place. Positions `pos .. pos + n_token` of the cache become theirs; there are positions up to `pos`.
     fn attention_prepare(
         &self,
         shape: AttentionShape,
         rope: &Rope,
         norms: (&Self::Tensor, &Self::Tensor, f32),
-        qkv: (&mut Self::Tensor, &Self::Tensor, &Self::Tensor),
-        cache: (&mut Self::Tensor, &mut Self::Tensor),
+        qkv: (&mut Self::Tensor, &mut Self::Tensor, &Self::Tensor),
+        kv: &mut Self::Kv,
         pos: usize,
         n_token: usize,
     );
 
     /// Causal softmax attention of prepared queries over the cache, then the sigmoid gate (steps 3 and 4 before
-    /// `o_proj`). Token `t` sees cache rows `0 ..= pos + t`. `out` is `[n_token, n_head·head_dim]`.
+    /// `o_proj`). Token `t` sees positions `0 ..= pos + t`. `out` is `[n_token, n_head·head_dim]`.
     fn attention(
         &self,
         shape: AttentionShape,
         q: &Self::Tensor,
-        cache: (&Self::Tensor, &Self::Tensor),
+        kv: &Self::Kv,
         pos: usize,
         n_token: usize,
         out: &mut Self::Tensor,

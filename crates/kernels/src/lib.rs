@@ -5,6 +5,7 @@
 
 mod backend;
 mod cpu;
+mod kv;
 mod reference;
 
 pub use backend::{
@@ -13,5 +14,6 @@ pub use backend::{
 };
 #[cfg(feature = "blas")]
 pub use cpu::blas;
-pub use cpu::{Activations, Cores, Cpu, Isa};
-pub use reference::Reference;
+pub use cpu::{Activations, Cores, Cpu, CpuKv, Isa};
+pub use kv::{KV_PAGE, KvFormat};
+pub use reference::{Reference, ReferenceKv};

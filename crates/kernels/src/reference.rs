@@ -7,8 +7,11 @@ mod delta_net;
 
 use quant::{Matrix, MatrixRef};
 
+pub use attention::ReferenceKv;
+
 use crate::{
-    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Precision, Rope, SharedJob,
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Precision, Rope,
+    SharedJob,
 };
 
 /// The scalar reference backend.
@@ -18,6 +21,7 @@ pub struct Reference;
 impl Backend for Reference {
     type Tensor = Vec<f32>;
     type Weights = Matrix;
+    type Kv = ReferenceKv;
 
     fn describe(&self) -> String {
         "scalar reference".to_owned()
@@ -78,29 +82,41 @@ impl Backend for Reference {
         }
     }
 
+    fn kv(&self, shape: AttentionShape, format: KvFormat, _n_ctx: usize) -> ReferenceKv {
+        ReferenceKv::new(shape, format)
+    }
+
+    fn read_kv(&self, kv: &ReferenceKv, pos: usize, out: &mut [u8]) {
+        kv.read(pos, out);
+    }
+
+    fn write_kv(&self, kv: &mut ReferenceKv, pos: usize, bytes: &[u8]) {
+        kv.write(pos, bytes);
+    }
+
     fn attention_prepare(
         &self,
         shape: AttentionShape,
         rope: &Rope,
         norms: (&Vec<f32>, &Vec<f32>, f32),
-        qkv: (&mut Vec<f32>, &Vec<f32>, &Vec<f32>),
-        cache: (&mut Vec<f32>, &mut Vec<f32>),
+        qkv: (&mut Vec<f32>, &mut Vec<f32>, &Vec<f32>),
+        kv: &mut ReferenceKv,
         pos: usize,
         n_token: usize,
     ) {
-        attention::prepare(shape, rope, norms, qkv, cache, pos, n_token);
+        attention::prepare(shape, rope, norms, qkv, kv, pos, n_token);
     }
 
     fn attention(
         &self,
         shape: AttentionShape,
         q: &Vec<f32>,
-        cache: (&Vec<f32>, &Vec<f32>),
+        kv: &ReferenceKv,
         pos: usize,
         n_token: usize,
         out: &mut Vec<f32>,
     ) {
-        attention::attend(shape, q, cache, pos, n_token, out);
+        attention::attend(shape, q, kv, pos, n_token, out);
     }
 
     fn delta_net(

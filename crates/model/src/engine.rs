@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::ControlFlow;
 
-use kernels::{Backend, DELTA_CHUNK, Rope};
+use kernels::{Backend, DELTA_CHUNK, KvFormat, Rope};
 use quant::Format;
 use store::{Blob, ModelConfig, Store};
 use stream::{
@@ -41,6 +41,8 @@ pub struct EngineOptions {
     pub n_expert_used: Option<usize>,
     /// Reads ahead.
     pub prefetch: Prefetch,
+    /// How sessions store keys and values.
+    pub kv_format: KvFormat,
 }
 
 /// Which logits a call wants.
@@ -67,6 +69,7 @@ pub struct Engine<B: Backend> {
     timing: Timing,
     routing: Routing,
     prefetch: Prefetch,
+    kv_format: KvFormat,
     trace: Option<Trace<B>>,
 }
 
@@ -132,6 +135,7 @@ impl<B: Backend> Engine<B> {
             moe: MoeScratch::default(),
             routing: Routing::Own,
             prefetch: options.prefetch,
+            kv_format: options.kv_format,
             trace: None,
             backend,
             config,
@@ -142,9 +146,9 @@ impl<B: Backend> Engine<B> {
         })
     }
 
-    /// An empty timeline of up to `n_ctx` tokens.
+    /// An empty timeline of up to `n_ctx` tokens. Memory for keys and values is taken as they come.
     pub fn session(&self, n_ctx: usize) -> Session<B> {
-        Session::new(&self.backend, &self.config, n_ctx)
+        Session::new(&self.backend, &self.config, self.kv_format, n_ctx)
     }
 
     /// Feeds tokens. Afterwards the session's logits are those after the last token.
@@ -195,6 +199,11 @@ impl<B: Backend> Engine<B> {
     /// Names the weights: saved sessions carry it.
     pub fn fingerprint(&self) -> u64 {
         self.fingerprint
+    }
+
+    /// How sessions store keys and values.
+    pub fn kv_format(&self) -> KvFormat {
+        self.kv_format
     }
 
     /// Where the arithmetic happens.

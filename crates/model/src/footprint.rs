@@ -1,17 +1,20 @@
 //! How much memory a model takes, before any is taken: the numbers that the memory plan is made of.
 
-use kernels::DELTA_CHUNK;
+use kernels::{AttentionShape, Cpu, DELTA_CHUNK, KvFormat};
 use store::{DenseTensor, ExpertLayer, LayerKind, Manifest};
 
 use crate::scratch;
+use crate::session::attention_shape;
 
 /// Bytes that a store needs in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Footprint {
     /// Dense weights, always resident.
     pub dense_bytes: u64,
-    /// Keys and values of one token over all full-attention layers, f32.
-    pub kv_bytes_per_token: u64,
+    /// Full-attention layers: those with keys and values.
+    pub n_attention: u64,
+    /// Their shapes.
+    pub attention: AttentionShape,
     /// Recurrent and convolution state of one session, f32.
     pub state_bytes: u64,
     /// Activations of one token of a batch.
@@ -39,12 +42,30 @@ impl Footprint {
             config.linear.map_or(0, |l| l.n_head_v * DELTA_CHUNK * (2 * DELTA_CHUNK + 2 * l.head_dim_v));
         Self {
             dense_bytes: manifest.dense.iter().map(DenseTensor::bytes).sum(),
-            kv_bytes_per_token: (n_full * 2 * config.n_head_kv * config.head_dim * 4) as u64,
+            n_attention: n_full as u64,
+            attention: attention_shape(config),
             state_bytes: (n_linear * state * 4) as u64,
             scratch_bytes_per_token: scratch::floats_per_token(config) as u64 * 4,
             scratch_bytes_fixed: ((scratch::N_LOGITS + 1) * config.n_vocab + chunk) as u64 * 4,
             record_bytes: record as u64,
             n_record: (config.n_expert * config.n_layer()) as u64,
         }
+    }
+
+    /// Keys and values of one token over all layers: what decode reads of each position.
+    pub fn kv_bytes_per_token(&self, format: KvFormat) -> u64 {
+        self.n_attention * format.position_bytes(self.attention) as u64
+    }
+
+    /// Memory for keys and values of `n_ctx` positions over all layers, in whole pages.
+    pub fn kv_bytes(&self, format: KvFormat, n_ctx: usize) -> u64 {
+        self.n_attention * format.memory_bytes(self.attention, n_ctx) as u64
+    }
+
+    /// Activations of a batch of `n_batch` tokens with up to `n_ctx` positions in sight.
+    pub fn scratch_bytes(&self, n_batch: usize, n_ctx: usize) -> u64 {
+        self.scratch_bytes_fixed
+            + n_batch as u64 * self.scratch_bytes_per_token
+            + Cpu::attention_scratch_bytes(self.attention, n_ctx) as u64
     }
 }

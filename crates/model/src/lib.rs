@@ -8,6 +8,7 @@
 mod arch;
 mod engine;
 mod error;
+mod fill;
 mod footprint;
 mod routing;
 mod scratch;

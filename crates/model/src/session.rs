@@ -1,6 +1,6 @@
 //! One timeline of tokens: keys and values of the full-attention layers, recurrent state of the others.
 
-use kernels::Backend;
+use kernels::{AttentionShape, Backend, KvFormat};
 use store::{LayerKind, ModelConfig};
 
 use crate::ModelError;
@@ -13,22 +13,16 @@ pub struct Session<B: Backend> {
     /// `[n_vocab]` after the last token.
     pub(crate) logits: Vec<f32>,
     pub(crate) n_ctx: usize,
+    pub(crate) kv_format: KvFormat,
     /// Why this session cannot go on.
     pub(crate) poison: Option<String>,
 }
 
 /// Memory of one layer.
 pub(crate) enum LayerState<B: Backend> {
-    Attention(KvCache<B>),
+    /// Keys (rotated) and values.
+    Attention(B::Kv),
     DeltaNet(DeltaState<B>),
-}
-
-/// Keys (rotated) and values.
-pub(crate) struct KvCache<B: Backend> {
-    /// `[n_ctx, n_head_kv, head_dim]`
-    pub(crate) k: B::Tensor,
-    /// `[n_ctx, n_head_kv, head_dim]`
-    pub(crate) v: B::Tensor,
 }
 
 /// State of a delta-net layer.
@@ -40,11 +34,10 @@ pub(crate) struct DeltaState<B: Backend> {
 }
 
 impl<B: Backend> Session<B> {
-    pub(crate) fn new(backend: &B, config: &ModelConfig, n_ctx: usize) -> Self {
+    pub(crate) fn new(backend: &B, config: &ModelConfig, kv_format: KvFormat, n_ctx: usize) -> Self {
         let layer = |kind: &LayerKind| match kind {
             LayerKind::FullAttention => {
-                let n = n_ctx * config.n_head_kv * config.head_dim;
-                LayerState::Attention(KvCache { k: backend.zeros(n), v: backend.zeros(n) })
+                LayerState::Attention(backend.kv(attention_shape(config), kv_format, n_ctx))
             }
             LayerKind::LinearAttention => {
                 let (n_conv, n_state) = state_lens(config);
@@ -56,6 +49,7 @@ impl<B: Backend> Session<B> {
             ids: Vec::with_capacity(n_ctx),
             logits: vec![0.0; config.n_vocab],
             n_ctx,
+            kv_format,
             poison: None,
         }
     }
@@ -75,6 +69,11 @@ impl<B: Backend> Session<B> {
         self.n_ctx
     }
 
+    /// How its keys and values are stored.
+    pub fn kv_format(&self) -> KvFormat {
+        self.kv_format
+    }
+
     /// Logits after the last token, `[n_vocab]`.
     pub fn logits(&self) -> &[f32] {
         &self.logits
@@ -86,6 +85,16 @@ impl<B: Backend> Session<B> {
             Some(why) => Err(ModelError::Poisoned { why: why.clone() }),
             None => Ok(()),
         }
+    }
+}
+
+/// Shapes of the full-attention layers.
+pub(crate) fn attention_shape(config: &ModelConfig) -> AttentionShape {
+    AttentionShape {
+        n_head: config.n_head,
+        n_head_kv: config.n_head_kv,
+        head_dim: config.head_dim,
+        gated: config.attention_gate,
     }
 }
 

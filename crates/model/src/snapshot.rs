@@ -5,15 +5,14 @@
 
 use std::io::{self, Read, Write};
 
-use kernels::Backend;
-use store::ModelConfig;
+use kernels::{Backend, KvFormat};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
-use crate::session::{LayerState, Session, state_lens};
+use crate::session::{LayerState, Session, attention_shape, state_lens};
 use crate::{Engine, ModelError};
 
 /// First bytes of a saved session: name and version.
-const MAGIC: &[u8; 8] = b"FMSESS01";
+const MAGIC: &[u8; 8] = b"FMSESS02";
 
 /// Recurrent state at one position of a session's history.
 #[derive(Clone, Debug, PartialEq)]
@@ -89,7 +88,7 @@ impl<B: Backend> Engine<B> {
         Ok(())
     }
 
-    /// Writes a session: header, ids, states, keys and values up to its position, logits, checksum.
+    /// Writes a session: header, ids, states, keys and values up to its position as they are stored, logits, checksum.
     ///
     /// # Errors
     /// The session is poisoned, or writing fails.
@@ -97,15 +96,20 @@ impl<B: Backend> Engine<B> {
         session.check_usable()?;
         let mut out = Hashing { inner: out, hash: Xxh3::new() };
         out.write_all(MAGIC)?;
-        for word in header(self.fingerprint(), self.n_expert_used(), session.pos()) {
+        for word in header(self.fingerprint(), self.n_expert_used(), session.kv_format, session.pos()) {
             out.write_all(&word.to_le_bytes())?;
         }
         for id in &session.ids {
             out.write_all(&id.to_le_bytes())?;
         }
         for layer in &session.layers {
-            for (tensor, n) in tensors(layer, self.config(), session.pos()) {
-                self.write_tensor(tensor, n, &mut out)?;
+            match layer {
+                LayerState::Attention(kv) => self.write_kv(kv, session, &mut out)?,
+                LayerState::DeltaNet(d) => {
+                    let (n_conv, n_state) = state_lens(self.config());
+                    self.write_tensor(&d.conv, n_conv, &mut out)?;
+                    self.write_tensor(&d.s, n_state, &mut out)?;
+                }
             }
         }
         write_floats(&session.logits, &mut out)?;
@@ -117,7 +121,7 @@ impl<B: Backend> Engine<B> {
     /// Reads a saved session into a new one of `n_ctx` tokens.
     ///
     /// # Errors
-    /// It is damaged, of another model or number of experts, or longer than `n_ctx`.
+    /// It is damaged, of another model, number of experts or format of keys and values, or longer than `n_ctx`.
     pub fn restore(&self, input: &mut dyn Read, n_ctx: usize) -> Result<Session<B>, ModelError> {
         let refuse = |why: String| Err(ModelError::Snapshot { why });
         let mut input = Hashing { inner: input, hash: Xxh3::new() };
@@ -126,12 +130,19 @@ impl<B: Backend> Engine<B> {
         if &magic != MAGIC {
             return refuse("the file is not a saved session of this version".into());
         }
-        let [fingerprint, n_expert_used, pos] = input.read_words()?;
+        let [fingerprint, n_expert_used, kv_format, pos] = input.read_words()?;
         if fingerprint != self.fingerprint() {
             return refuse("it was saved with other weights".into());
         }
         if n_expert_used != self.n_expert_used() as u64 {
             return refuse(format!("it was saved with {n_expert_used} experts a token"));
+        }
+        if kv_format != format_word(self.kv_format()) {
+            let saved = KvFormat::ALL.into_iter().find(|&format| format_word(format) == kv_format);
+            let saved = saved.map_or("an unknown format", KvFormat::name);
+            let why =
+                format!("its keys and values are stored as {saved}, this engine's as {}", self.kv_format());
+            return refuse(why);
         }
         if pos > n_ctx as u64 {
             return refuse(format!("it has {pos} tokens, the context holds {n_ctx}"));
@@ -142,8 +153,13 @@ impl<B: Backend> Engine<B> {
         }
         let pos = pos as usize;
         for layer in &mut session.layers {
-            for (tensor, n) in tensors_mut(layer, self.config(), pos) {
-                self.read_tensor(tensor, n, &mut input)?;
+            match layer {
+                LayerState::Attention(kv) => self.read_kv(kv, pos, &mut input)?,
+                LayerState::DeltaNet(d) => {
+                    let (n_conv, n_state) = state_lens(self.config());
+                    self.read_tensor(&mut d.conv, n_conv, &mut input)?;
+                    self.read_tensor(&mut d.s, n_state, &mut input)?;
+                }
             }
         }
         input.read_floats(&mut session.logits)?;
@@ -154,6 +170,30 @@ impl<B: Backend> Engine<B> {
             return refuse("its checksum does not match: the file is damaged".into());
         }
         Ok(session)
+    }
+
+    /// Keys and values of all positions.
+    fn write_kv(&self, kv: &B::Kv, session: &Session<B>, out: &mut dyn Write) -> io::Result<()> {
+        let n_position = session.kv_format.position_bytes(attention_shape(self.config()));
+        let mut piece = vec![0; n_position * N_POSITION.min(session.pos())];
+        for pos in (0..session.pos()).step_by(N_POSITION) {
+            let piece = &mut piece[..n_position * N_POSITION.min(session.pos() - pos)];
+            self.backend().read_kv(kv, pos, piece);
+            out.write_all(piece)?;
+        }
+        Ok(())
+    }
+
+    /// Appends keys and values of `n_pos` positions to an empty cache.
+    fn read_kv(&self, kv: &mut B::Kv, n_pos: usize, input: &mut Hashing<&mut dyn Read>) -> io::Result<()> {
+        let n_position = self.kv_format().position_bytes(attention_shape(self.config()));
+        let mut piece = vec![0; n_position * N_POSITION.min(n_pos)];
+        for pos in (0..n_pos).step_by(N_POSITION) {
+            let piece = &mut piece[..n_position * N_POSITION.min(n_pos - pos)];
+            input.read_exact(piece)?;
+            self.backend().write_kv(kv, pos, piece);
+        }
+        Ok(())
     }
 
     fn write_tensor(&self, tensor: &B::Tensor, n: usize, out: &mut dyn Write) -> io::Result<()> {
@@ -184,6 +224,8 @@ impl<B: Backend> Engine<B> {
 
 /// Floats copied at a time.
 const PIECE: usize = 64 * 1024;
+/// Positions copied at a time.
+const N_POSITION: usize = 256;
 
 /// Names a history of tokens.
 fn history(ids: &[u32]) -> u64 {
@@ -192,43 +234,15 @@ fn history(ids: &[u32]) -> u64 {
 }
 
 /// What must agree for a saved session to be of use, and its length.
-fn header(fingerprint: u64, n_expert_used: usize, pos: usize) -> [u64; 3] {
-    [fingerprint, n_expert_used as u64, pos as u64]
+fn header(fingerprint: u64, n_expert_used: usize, kv_format: KvFormat, pos: usize) -> [u64; 4] {
+    [fingerprint, n_expert_used as u64, format_word(kv_format), pos as u64]
 }
 
-/// Floats of a layer's two tensors that are in use at `pos`.
-fn lens<B: Backend>(layer: &LayerState<B>, config: &ModelConfig, pos: usize) -> (usize, usize) {
-    match layer {
-        LayerState::Attention(_) => {
-            let n = pos * config.n_head_kv * config.head_dim;
-            (n, n)
-        }
-        LayerState::DeltaNet(_) => state_lens(config),
-    }
-}
-
-fn tensors<'a, B: Backend>(
-    layer: &'a LayerState<B>,
-    config: &ModelConfig,
-    pos: usize,
-) -> [(&'a B::Tensor, usize); 2] {
-    let (n, m) = lens(layer, config, pos);
-    match layer {
-        LayerState::Attention(kv) => [(&kv.k, n), (&kv.v, m)],
-        LayerState::DeltaNet(d) => [(&d.conv, n), (&d.s, m)],
-    }
-}
-
-fn tensors_mut<'a, B: Backend>(
-    layer: &'a mut LayerState<B>,
-    config: &ModelConfig,
-    pos: usize,
-) -> [(&'a mut B::Tensor, usize); 2] {
-    let (n, m) = lens(layer, config, pos);
-    match layer {
-        LayerState::Attention(kv) => [(&mut kv.k, n), (&mut kv.v, m)],
-        LayerState::DeltaNet(d) => [(&mut d.conv, n), (&mut d.s, m)],
-    }
+/// The name of a format.
+fn format_word(format: KvFormat) -> u64 {
+    let mut word = [0; 8];
+    word[..format.name().len()].copy_from_slice(format.name().as_bytes());
+    u64::from_le_bytes(word)
 }
 
 fn write_floats(values: &[f32], out: &mut dyn Write) -> io::Result<()> {

@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use kernels::Cpu;
+use kernels::{Cpu, KvFormat};
 use model::{Engine, EngineOptions, Logits, Prefetch};
 use store::Store;
 use stream::{CacheMode, Method, StreamOptions, Tuning};
@@ -38,7 +38,8 @@ static ALLOCATOR: Counting = Counting;
 /// Allocations of 100 decoded tokens, after a prompt and 100 tokens that bring everything to its size.
 fn n_allocation(store: &Store, n_slot: usize, tuning: Tuning, prefetch: Prefetch) -> usize {
     let stream = StreamOptions { mode: CacheMode::Slots, n_slot, tuning };
-    let options = EngineOptions { stream, n_batch: 64, n_expert_used: None, prefetch };
+    let kv_format = KvFormat::default();
+    let options = EngineOptions { stream, n_batch: 64, n_expert_used: None, prefetch, kv_format };
     let mut engine = Engine::load(store, Cpu::new(2), options, &mut |_| {}).unwrap();
     let mut session = engine.session(512);
     let n_vocab = engine.config().n_vocab as u32;

@@ -4,6 +4,7 @@
 //! words of a text share more experts than random ids do: hit rates of real use are higher.
 
 mod compare;
+mod depth;
 mod hits;
 mod limits;
 mod plot;
@@ -29,6 +30,7 @@ use crate::plan::{Plan, Work};
 use crate::report::Setting;
 use crate::size::Size;
 use crate::{report, target, timing};
+use depth::{Depth, DepthReport};
 use hits::Shape;
 use limits::{Bound, Machine, Parts, Probe, Ssd};
 use series::{Series, SeriesReport};
@@ -47,6 +49,8 @@ struct BenchReport<'a> {
     /// Was the page cache emptied before the cold run? `null` where nothing is on a drive.
     pages_dropped: Option<bool>,
     phases: PhaseReports,
+    /// One for each `--depth`.
+    depths: Vec<DepthReport>,
     limits: Limits,
 }
 
@@ -73,6 +77,7 @@ struct Limits {
 struct Runs {
     prefill: Series,
     decode: Series,
+    depths: Vec<Depth>,
     setting: Setting,
     plan: Plan,
     parts: Parts,
@@ -99,10 +104,11 @@ pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
     let before = flags.compare.as_deref().map(compare::read).transpose()?;
     let trace = flags.trace.as_deref().map(|path| read_trace(path, flags)).transpose()?;
     let store = target::open(flags.model.as_deref())?;
+    let n_before = flags.depth.iter().copied().fold(flags.prompt_tokens, usize::max);
     let work = Work {
-        n_ctx: Some(flags.prompt_tokens + n_decode(flags)),
+        n_ctx: Some(n_before.saturating_add(n_decode(flags))),
         n_feed: Some(flags.prompt_tokens),
-        n_snapshot: 0,
+        n_snapshot: u64::from(!flags.depth.is_empty()),
     };
     let outcome = Outcome::of(run(&store, trace, work, flags)?, flags);
     outcome.show(flags);
@@ -169,6 +175,7 @@ fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlag
         None => {}
     }
     let (prefill, decode) = measure(&mut loaded, flags)?;
+    let depths = depth::measure(&mut loaded, flags)?;
     let setting = Setting::of(store, &loaded);
     let routing = loaded.engine.take_routing();
     let Loaded { engine, plan, .. } = loaded;
@@ -180,7 +187,7 @@ fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlag
         None => measured.map_or(Ssd::None, |(before, after)| Ssd::Measured { before, after }),
     };
     let n_expert = store.config().n_expert;
-    Ok(Runs { prefill, decode, setting, plan, parts, n_expert, ssd, pages_dropped, routing })
+    Ok(Runs { prefill, decode, depths, setting, plan, parts, n_expert, ssd, pages_dropped, routing })
 }
 
 fn is_recorded(flags: &BenchFlags) -> bool {
@@ -276,6 +283,7 @@ impl Outcome {
                 gflop_s: giga(self.machine.flop),
             },
             phases: PhaseReports { prefill, decode },
+            depths: self.runs.depths.iter().map(Depth::report).collect(),
         }
     }
 
@@ -307,6 +315,7 @@ impl Outcome {
             }
             describe(name, series, bound);
         }
+        self.runs.depths.iter().for_each(Depth::show);
         note(format_args!(
             "limits   {}, memory {:.2} GB/s, arithmetic {:.0} GFLOP/s",
             self.machine.ssd.describe(),

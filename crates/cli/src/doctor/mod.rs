@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use convert::{Bits, PackOptions, Routing, SYNTH_PRESETS, SynthOptions};
-use kernels::{Cores, Cpu};
+use kernels::{Cores, Cpu, KvFormat};
 use serde::{Serialize, Serializer};
 use store::{Manifest, Store};
 use stream::{DriveFacts, Heat, MemoryFacts};
@@ -148,6 +148,7 @@ pub(crate) fn doctor(flags: &DoctorFlags) -> anyhow::Result<()> {
         readers: None,
         experts: None,
         prefetch: Prefetch::Auto,
+        kv: KvFormat::default(),
     };
     let drive = measured.as_ref().map_or(Drive::unknown(), |measured| measured.drive);
     let heat = store.as_ref().and_then(|store| heatfile::read(&cache, store.fingerprint()));

@@ -34,11 +34,14 @@ fn bench_reports_what_is_agreed() {
         "cache",
         "n_expert_used",
         "activations",
+        "kv_format",
+        "kv_bytes_per_token",
         "n_slot",
         "simulated_drive",
         "trace",
         "pages_dropped",
         "phases",
+        "depths",
         "limits",
     ];
     assert_eq!(keys(&report), top);
@@ -119,6 +122,31 @@ fn bench_compares_with_an_earlier_result() {
     assert!(line("prefill of its bound").contains('%'), "{done:?}");
     fs::write(path, "{}").unwrap();
     flash_moe(&quick(&["--compare", path])).fails(1, "not a result of bench --json", "");
+}
+
+/// Speeds at a depth would be those of another depth, or of another format of keys and values.
+#[test]
+fn bench_measures_at_depths() {
+    for (format, n_bytes) in [("f16", 2.0), ("q8", 1.0625), ("f32", 4.0)] {
+        let done = flash_moe(&quick(&["--json", "--depth", "0,100,3000", "--kv", format, "-v"])).ok();
+        assert!(done.stderr.contains(&format!("tokens of context, {format}")), "{done:?}");
+        let report: Value = serde_json::from_str(&done.stdout).unwrap();
+        assert_eq!(report["kv_format"], format);
+        let depths = report["depths"].as_array().unwrap();
+        assert_eq!(depths.iter().map(|d| d["depth"].as_u64().unwrap()).collect::<Vec<_>>(), [0, 100, 3000]);
+        let n_token = report["kv_bytes_per_token"].as_u64().unwrap();
+        for depth in depths {
+            let figure = |key: &str| depth[key].as_f64().unwrap();
+            assert!(0.0 < figure("tok_s_min") && figure("tok_s_min") <= figure("tok_s_max"), "{depth}");
+            // Two of the four measured tokens come before the middle.
+            assert_eq!(figure("kv_bytes_read_per_token"), (figure("depth") + 2.0) * n_token as f64);
+        }
+        let inspected = json(&["inspect", store().to_str().unwrap(), "--json", "--kv", format]);
+        assert_eq!(inspected["memory_plan"]["kv_bytes_per_token"], n_token);
+        let n_number = n_token as f64 / n_bytes;
+        assert!(n_number.fract() == 0.0 && 0.0 < n_number, "{format}: {n_token} bytes");
+    }
+    flash_moe(&quick(&["--depth", "100000000"])).fails(2, "is more than the", "");
 }
 
 /// There would be no chart, or half of one under its name.
@@ -226,7 +254,8 @@ fn eval_writes_the_reference_logits() {
         rows.iter().flat_map(|row| row.as_array().unwrap()).map(|x| x.as_f64().unwrap()).collect();
     let dump = |more: &[&str]| {
         let out = path("out.npy");
-        let args = [&["eval", &store, "--ids", &ids_path, "--dump-logits", &out], more].concat();
+        let args =
+            [&["eval", &store, "--ids", &ids_path, "--dump-logits", &out, "--kv", "f32"], more].concat();
         flash_moe(&args).ok();
         let (header, logits) = read_npy(Path::new(&out));
         let shape = format!("({}, {})", rows.len(), expected.len() / rows.len());

@@ -340,4 +340,23 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
             both!(_mm256_packus_epi16(first, second))
         })
     }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> Pair {
+        avx2!({
+            let low = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from.as_ptr().cast()));
+            let high = _mm256_cvtepi8_epi32(_mm_loadl_epi64(from[8..].as_ptr().cast()));
+            Pair(_mm256_cvtepi32_ps(low), _mm256_cvtepi32_ps(high))
+        })
+    }
+
+    #[inline(always)]
+    fn largest(self, v: Pair) -> f32 {
+        avx2!({
+            let v = _mm256_max_ps(v.0, v.1);
+            let v = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)))
+        })
+    }
 }

@@ -324,4 +324,19 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
             _mm512_packus_epi16(_mm512_and_si512(first, mask), _mm512_and_si512(second, mask))
         })
     }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> __m512 {
+        avx512!(_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(from.as_ptr().cast()))))
+    }
+
+    #[inline(always)]
+    fn largest(self, v: __m512) -> f32 {
+        avx512!({
+            let v = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps::<1>(v));
+            let v = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps::<1>(v));
+            let v = _mm_max_ps(v, _mm_movehl_ps(v, v));
+            _mm_cvtss_f32(_mm_max_ss(v, _mm_movehdup_ps(v)))
+        })
+    }
 }

@@ -196,4 +196,15 @@ impl Simd for Generic {
             i32::from_le_bytes(std::array::from_fn(code))
         })
     }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> Self::V {
+        from.map(|x| f32::from(x as i8))
+    }
+
+    #[inline(always)]
+    fn largest(self, v: Self::V) -> f32 {
+        let v: [f32; 8] = std::array::from_fn(|i| if v[i] > v[i + 8] { v[i] } else { v[i + 8] });
+        v.into_iter().fold(f32::NEG_INFINITY, f32::max)
+    }
 }

@@ -3,7 +3,7 @@
 //! `pool.rs` threads, `crowd.rs` how many of them compute, `topology.rs` what cores there are; `isa.rs` what the CPU
 //! has; `simd.rs` the 16-lane vector all kernels use, implemented by `avx512.rs`, `avx2.rs`, `neon.rs`, `generic.rs`;
 //! `codes.rs`, `fixed.rs` quantised matrices and `floats.rs` plain ones, put together by `product.rs` for `matmul.rs`
-//! and `ffn.rs`; `pointwise.rs`, `attention.rs`, `delta_net.rs` the rest.
+//! and `ffn.rs`; `pointwise.rs`, `attention/`, `delta_net/` the rest.
 #![allow(unsafe_code)]
 
 mod attention;
@@ -38,11 +38,13 @@ use std::time::Duration;
 
 use quant::Matrix;
 
+pub use attention::CpuKv;
 pub use isa::Isa;
 pub use topology::Cores;
 
 use crate::{
-    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Precision, Rope, SharedJob,
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Precision, Rope,
+    SharedJob,
 };
 use ffn::Jobs;
 use isa::Token;
@@ -87,6 +89,7 @@ struct Scratch {
     ffn: ffn::Scratch,
     /// cos and sin of each token, `[n_token, n_rot]`
     angles: Vec<f32>,
+    attention: attention::Scratch,
 }
 
 impl Cpu {
@@ -136,6 +139,11 @@ impl Cpu {
         flops::measure(self.isa, &self.pool, duration)
     }
 
+    /// Memory that attention of one token over `n_ctx` positions works in, beside less than a MiB a thread.
+    pub fn attention_scratch_bytes(shape: AttentionShape, n_ctx: usize) -> usize {
+        attention::scratch_bytes(shape, n_ctx)
+    }
+
     fn planes(&self, precision: Precision) -> usize {
         match precision {
             Precision::Full => Activations::Exact.planes(),
@@ -156,6 +164,7 @@ impl Cpu {
 impl Backend for Cpu {
     type Tensor = Vec<f32>;
     type Weights = Matrix;
+    type Kv = CpuKv;
 
     fn describe(&self) -> String {
         let n_thread = self.n_thread();
@@ -203,27 +212,31 @@ impl Backend for Cpu {
         pointwise::add(self.compute(), &mut x[..n], &y[..n]);
     }
 
+    fn kv(&self, shape: AttentionShape, format: KvFormat, n_ctx: usize) -> CpuKv {
+        CpuKv::new(shape, format, n_ctx)
+    }
+
+    fn read_kv(&self, kv: &CpuKv, pos: usize, out: &mut [u8]) {
+        kv.read(pos, out);
+    }
+
+    fn write_kv(&self, kv: &mut CpuKv, pos: usize, bytes: &[u8]) {
+        kv.write(&self.pool, pos, bytes);
+    }
+
     fn attention_prepare(
         &self,
         shape: AttentionShape,
         rope: &Rope,
         norms: (&Vec<f32>, &Vec<f32>, f32),
-        qkv: (&mut Vec<f32>, &Vec<f32>, &Vec<f32>),
-        cache: (&mut Vec<f32>, &mut Vec<f32>),
+        qkv: (&mut Vec<f32>, &mut Vec<f32>, &Vec<f32>),
+        kv: &mut CpuKv,
         pos: usize,
         n_token: usize,
     ) {
+        let pos = pos..pos + n_token;
         self.with_scratch(|s| {
-            attention::prepare(
-                self.compute(),
-                shape,
-                rope,
-                norms,
-                qkv,
-                cache,
-                pos..pos + n_token,
-                &mut s.angles,
-            );
+            attention::prepare(self.compute(), shape, rope, norms, qkv, kv, pos, &mut s.angles);
         });
     }
 
@@ -231,12 +244,13 @@ impl Backend for Cpu {
         &self,
         shape: AttentionShape,
         q: &Vec<f32>,
-        cache: (&Vec<f32>, &Vec<f32>),
+        kv: &CpuKv,
         pos: usize,
         n_token: usize,
         out: &mut Vec<f32>,
     ) {
-        attention::attend(self.compute(), shape, q, cache, pos..pos + n_token, out);
+        let pos = pos..pos + n_token;
+        self.with_scratch(|s| attention::attend(self.compute(), shape, q, kv, pos, &mut s.attention, out));
     }
 
     fn delta_net(

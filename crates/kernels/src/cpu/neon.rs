@@ -323,4 +323,21 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             vreinterpretq_s32_u8(vandq_u8(codes, mask))
         })
     }
+
+    #[inline(always)]
+    fn load_i8(self, from: &[u8; LANES]) -> Quad {
+        let bytes = neon!(vld1q_s8(from.as_ptr().cast()));
+        let (low, high) = neon!((vmovl_s8(vget_low_s8(bytes)), vmovl_s8(vget_high_s8(bytes))));
+        neon!([
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(low))),
+            vcvtq_f32_s32(vmovl_s16(vget_high_s16(low))),
+            vcvtq_f32_s32(vmovl_s16(vget_low_s16(high))),
+            vcvtq_f32_s32(vmovl_s16(vget_high_s16(high))),
+        ])
+    }
+
+    #[inline(always)]
+    fn largest(self, v: Quad) -> f32 {
+        neon!(vmaxvq_f32(vmaxq_f32(vmaxq_f32(v[0], v[2]), vmaxq_f32(v[1], v[3]))))
+    }
 }

@@ -1,7 +1,7 @@
 //! Norms and sums.
 
 use kernels::{
-    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Precision, Reference,
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Precision, Reference,
 };
 use quant::Format;
 
@@ -76,7 +76,8 @@ fn no_tokens_change_nothing() {
         cpu.experts(&[], None, &x, &mut out);
         let down = down.view();
         cpu.experts(&[ExpertJob { gate: w.view(), up: w.view(), down, rows: &[] }], None, &x, &mut out);
-        cpu.attention(attention, &x, (&x, &x), 1, 0, &mut out);
+        let kv = cpu.kv(attention, KvFormat::F16, 16);
+        cpu.attention(attention, &x, &kv, 1, 0, &mut out);
         let mut state = x.clone();
         let mut conv = x.clone();
         let weights = DeltaWeights { conv: &x, decay: &x, dt_bias: &x, norm: &x, eps: 1e-6 };

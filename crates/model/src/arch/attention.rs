@@ -1,28 +1,17 @@
 //! Gated full attention (spec 2.4), and the plain attention of Qwen3-MoE.
 
-use kernels::{AttentionShape, Backend, Precision};
+use kernels::{Backend, Precision};
 
 use super::Pass;
-use crate::session::KvCache;
+use crate::session::attention_shape;
 use crate::timing::{Lap, Phase};
 use crate::weights::Attention;
 
 impl<B: Backend> Pass<'_, B> {
     /// `y = o_proj(σ(gate) ⊙ attend(rope(norm(q)), rope(norm(k)), v))` of `h`.
-    pub(super) fn attention(
-        &mut self,
-        layer: usize,
-        w: &Attention<B>,
-        cache: &mut KvCache<B>,
-        lap: &mut Lap,
-    ) {
+    pub(super) fn attention(&mut self, layer: usize, w: &Attention<B>, kv: &mut B::Kv, lap: &mut Lap) {
         let (s, n) = (&mut *self.scratch, self.n_token);
-        let shape = AttentionShape {
-            n_head: self.config.n_head,
-            n_head_kv: self.config.n_head_kv,
-            head_dim: self.config.head_dim,
-            gated: self.config.attention_gate,
-        };
+        let shape = attention_shape(self.config);
         let projections = &mut [(&w.q, &mut s.proj), (&w.k, &mut s.k), (&w.v, &mut s.v)];
         self.backend.matmul(projections, &s.h, 0, n, Precision::Setting);
         self.timing.add(layer, Phase::Projections, lap.take());
@@ -31,12 +20,12 @@ impl<B: Backend> Pass<'_, B> {
             shape,
             self.rope,
             (&w.q_norm, &w.k_norm, self.config.rms_norm_eps as f32),
-            (&mut s.proj, &s.k, &s.v),
-            (&mut cache.k, &mut cache.v),
+            (&mut s.proj, &mut s.k, &s.v),
+            kv,
             self.pos,
             n,
         );
-        self.backend.attention(shape, &s.proj, (&cache.k, &cache.v), self.pos, n, &mut s.mixed);
+        self.backend.attention(shape, &s.proj, kv, self.pos, n, &mut s.mixed);
         self.timing.add(layer, Phase::Mixing, lap.take());
 
         self.backend.matmul(&mut [(&w.o, &mut s.y)], &s.mixed, 0, n, Precision::Setting);

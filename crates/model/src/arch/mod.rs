@@ -73,7 +73,7 @@ impl<B: Backend> Pass<'_, B> {
         for (i, (layer, state)) in self.weights.layers.iter().zip(&mut session.layers).enumerate() {
             self.norm(&layer.input_norm);
             match (&layer.mixer, state) {
-                (Mixer::Attention(w), LayerState::Attention(cache)) => self.attention(i, w, cache, &mut lap),
+                (Mixer::Attention(w), LayerState::Attention(kv)) => self.attention(i, w, kv, &mut lap),
                 (Mixer::DeltaNet(w), LayerState::DeltaNet(state)) => self.delta_net(i, w, state, &mut lap),
                 _ => unreachable!("a session is made from the engine's own configuration"),
             }

@@ -4,6 +4,7 @@ use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use convert::Bits;
+use kernels::KvFormat;
 use proptest::prelude::*;
 use stream::{CacheMode, Method, RecordFile, SimDrive, SimFaults, SimSpec, Tuning};
 
@@ -24,7 +25,8 @@ static CASES: LazyLock<[Case; 2]> = LazyLock::new(|| {
     [("qwen3_5_moe", Bits::Source), ("qwen3_5_moe_quantable", Bits::N(4))].map(|(checkpoint, bits)| {
         let packed = pack(checkpoint, bits);
         let ids = golden::<Golden>(checkpoint, "golden.json").ids;
-        let expected = logits_in_calls(&mut Setup::plain().engine(&packed.store), &ids, CALLS);
+        let plain = Setup { kv_format: KvFormat::default(), ..Setup::plain() };
+        let expected = logits_in_calls(&mut plain.engine(&packed.store), &ids, CALLS);
         Case { packed, ids, expected }
     })
 });
@@ -34,6 +36,7 @@ fn wrapped(drive: &Arc<SimDrive>, file: RecordFile) -> RecordFile {
 }
 
 fn setups() -> impl Strategy<Value = Setup> {
+    let kv_format = KvFormat::default();
     let mode = prop_oneof![3 => Just(CacheMode::Slots), 1 => Just(CacheMode::Page)];
     let n_slot = prop_oneof![2..40_usize, Just(1000)];
     let method = prop_oneof![Just(Method::Pool), Just(Method::Uring)];
@@ -46,13 +49,14 @@ fn setups() -> impl Strategy<Value = Setup> {
     let n_batch = prop_oneof![Just(64), Just(128), Just(256)];
     let prefetch = prop_oneof![Just(Prefetch::Auto), Just(Prefetch::On), Just(Prefetch::Off)];
     (mode, n_slot, tuning, 1..4_usize, n_batch, prefetch).prop_map(
-        |(mode, n_slot, tuning, n_thread, n_batch, prefetch)| Setup {
+        move |(mode, n_slot, tuning, n_thread, n_batch, prefetch)| Setup {
             mode,
             n_slot,
             tuning,
             n_thread,
             n_batch,
             prefetch,
+            kv_format,
         },
     )
 }

@@ -4,7 +4,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use convert::{Bits, Checkpoint, PackOptions};
-use kernels::{Backend, Cpu};
+use kernels::{Backend, Cpu, KvFormat};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use store::{Blob, Store};
@@ -80,10 +80,11 @@ pub(super) struct Setup {
     pub(super) n_thread: usize,
     pub(super) n_batch: usize,
     pub(super) prefetch: Prefetch,
+    pub(super) kv_format: KvFormat,
 }
 
 impl Setup {
-    /// Everything resident, two threads, one batch.
+    /// Everything resident, two threads, one batch; keys and values as the golden vectors have them.
     pub(super) fn plain() -> Self {
         Self {
             mode: CacheMode::Slots,
@@ -92,12 +93,19 @@ impl Setup {
             n_thread: 2,
             n_batch: 256,
             prefetch: Prefetch::Auto,
+            kv_format: KvFormat::F32,
         }
     }
 
     pub(super) fn options(&self) -> EngineOptions {
         let stream = StreamOptions { mode: self.mode, n_slot: self.n_slot, tuning: self.tuning };
-        EngineOptions { stream, n_batch: self.n_batch, n_expert_used: None, prefetch: self.prefetch }
+        EngineOptions {
+            stream,
+            n_batch: self.n_batch,
+            n_expert_used: None,
+            prefetch: self.prefetch,
+            kv_format: self.kv_format,
+        }
     }
 
     /// Loads `store` on the CPU backend.
