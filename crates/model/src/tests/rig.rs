@@ -140,6 +140,15 @@ pub(super) fn logits_in_calls<B: Backend>(
     ids: &[u32],
     calls: &[usize],
 ) -> Vec<Vec<f32>> {
+    try_logits_in_calls(engine, ids, calls).unwrap()
+}
+
+/// See [`logits_in_calls`]; an error if a read fails for good.
+pub(super) fn try_logits_in_calls<B: Backend>(
+    engine: &mut Engine<B>,
+    ids: &[u32],
+    calls: &[usize],
+) -> Result<Vec<Vec<f32>>, ModelError> {
     let mut session = engine.session(N_CTX);
     let (mut all, mut at) = (Vec::new(), 0);
     for i in 0.. {
@@ -147,10 +156,10 @@ pub(super) fn logits_in_calls<B: Backend>(
             break;
         }
         let n = calls[i.min(calls.len() - 1)].min(ids.len() - at);
-        all.extend(logits_of(engine, &mut session, &ids[at..at + n]).unwrap());
+        all.extend(logits_of(engine, &mut session, &ids[at..at + n])?);
         at += n;
     }
-    all
+    Ok(all)
 }
 
 /// Largest difference between two tables.
