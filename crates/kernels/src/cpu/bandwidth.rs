@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use quant::Buffer;
+
 use super::isa::Token;
 use super::pool::Pool;
 use super::share::Share;
@@ -20,8 +22,11 @@ const UPDATE_JOB_FLOATS: usize = 1 << 16;
 
 /// The median of pieces that are read one after the other.
 pub(super) fn measure(isa: Token, pool: &Pool, duration: Duration) -> f64 {
-    // Written once, so that the pages exist.
-    let buffer = vec![1.0f32; BUFFER_BYTES / size_of::<f32>()];
+    // As weights lie; written once, so that the pages exist.
+    let mut buffer = Buffer::zeroed(BUFFER_BYTES).expect("memory to measure");
+    buffer.fill(0x3c);
+    // SAFETY: any bits are an f32; pages are aligned.
+    let (_, buffer, _) = unsafe { buffer.align_to::<f32>() };
     let start = Instant::now();
     let mut times = Vec::new();
     for piece in buffer.chunks_exact(PIECE_FLOATS).cycle() {
