@@ -128,8 +128,8 @@ pub(super) struct Rows<'a> {
     /// Columns of a group.
     pub(super) group: usize,
     pub(super) first: usize,
-    /// Rows from these to those that will be needed next: their bytes are fetched meanwhile.
-    pub(super) ahead: usize,
+    /// What will be needed next, a matrix and its first row: its bytes are fetched meanwhile.
+    pub(super) next: (MatrixRef<'a>, usize),
 }
 
 impl<'a> Rows<'a> {
@@ -146,7 +146,9 @@ impl<'a> Rows<'a> {
     /// memory, not in that in which they will be used.
     #[inline(always)]
     pub(super) fn next_codes<C: Codes>(&self, group: usize) -> *const u8 {
-        self.code_plane().at(self.ahead).wrapping_add(group * self.group * C::BITS / 8 * LANES)
+        let (w, first) = self.next;
+        let row_bytes = w.format.row_bytes(w.cols);
+        w.codes.as_ptr().wrapping_add(first * row_bytes + group * self.group * C::BITS / 8 * LANES)
     }
 
     fn code_plane(&self) -> Plane<'a> {
@@ -160,9 +162,12 @@ impl<'a> Rows<'a> {
         let Tile { scales, biases, stage, .. } = tile;
         let (w, first, row_bytes) = (self.w, self.first, 2 * self.w.format.row_groups(self.w.cols));
         let middle = s.splat(middle(C::BITS as u8) as f32);
-        for (bytes, to) in [(w.scales, &mut *scales), (w.biases, &mut *biases)] {
+        let (next_w, next_first) = self.next;
+        let next_at = 2 * next_first * next_w.format.row_groups(next_w.cols) + 2 * group * LANES;
+        let planes = [(w.scales, next_w.scales, &mut *scales), (w.biases, next_w.biases, &mut *biases)];
+        for (bytes, next, to) in planes {
             let plane = Plane { bytes, row_bytes, n_row: w.rows, first };
-            let next = plane.at(self.ahead).wrapping_add(2 * group * LANES);
+            let next = next.as_ptr().wrapping_add(next_at);
             for line in (0..LOAD_BYTES * LANES).step_by(64) {
                 s.prefetch(next.wrapping_add(line));
             }
@@ -223,11 +228,6 @@ struct Plane<'a> {
 }
 
 impl Plane<'_> {
-    /// Where row `first + ahead` begins, if there is one.
-    fn at(&self, ahead: usize) -> *const u8 {
-        self.bytes.as_ptr().wrapping_add((self.first + ahead) * self.row_bytes)
-    }
-
     /// Byte `from` of the first row, of which `n` can be read, as can those of the 15 rows that follow, each the
     /// returned number of bytes behind the one before. In place if all that lies in the plane, else copied to `stage`.
     #[inline(always)]

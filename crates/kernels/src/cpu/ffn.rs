@@ -75,22 +75,29 @@ pub(super) fn experts(
         let row = jobs.get(j).rows[t].0 as usize;
         &x[row * d_model..(row + 1) * d_model]
     };
-    let gate = batch.prepare(compute, |job| job.gate, input, prepared, tiles);
+    let gate =
+        batch.prepare(compute, |job| job.gate, input, batch.is_one_input(|job| job.gate), prepared, tiles);
     let one_layout = |job: &ExpertJob<'_>| batch.layout(job.gate) == batch.layout(job.up);
     let up = if jobs.iter().all(one_layout) {
         gate
     } else {
-        batch.prepare(compute, |job| job.up, input, prepared_up, tiles)
+        batch.prepare(compute, |job| job.up, input, batch.is_one_input(|job| job.up), prepared_up, tiles)
     };
     batch.list_rows(|job| job.gate, BLOCK_ROWS, rows);
     let shared = Share::new(&mut hidden[..n_pair * d_ff]);
-    pool.run(rows.len(), &|i| hidden_rows(isa, &batch, rows[i], (gate, up), &shared));
+    pool.run(rows.len(), &|i| {
+        let next = rows.get(i + 1).map(|&next| batch.hidden_blocks(next));
+        hidden_rows(isa, &batch, rows[i], (gate, up), next, &shared);
+    });
 
     let hidden = |j: usize, t: usize| &hidden[batch.hidden_at(j, t)..][..jobs.get(j).gate.rows];
-    let hidden = batch.prepare(compute, |job| job.down, hidden, prepared, tiles);
+    let hidden = batch.prepare(compute, |job| job.down, hidden, false, prepared, tiles);
     batch.list_rows(|job| job.down, PAIR_ROWS, rows);
     let shared = Share::new(out);
-    pool.run(rows.len(), &|i| down_rows(isa, &batch, rows[i], hidden, &shared));
+    pool.run(rows.len(), &|i| {
+        let next = rows.get(i + 1).map(|&next| batch.down_blocks(next));
+        down_rows(isa, &batch, rows[i], hidden, next, &shared);
+    });
 }
 
 /// Two pairs that write one row would race.
@@ -126,13 +133,34 @@ struct Batch<'a> {
 #[derive(Clone, Copy)]
 struct Prepared<'a> {
     lanes: &'a [Lanes<i32>],
-    /// Vectors from one pair to the next: room for the widest layout of the call.
+    /// Vectors from one pair to the next: room for the widest layout of the call, or 0 if all are one.
     stride: usize,
 }
 
-impl Batch<'_> {
+impl<'a> Batch<'a> {
+    /// 16 rows of gate and up of a job, or 32 of gate where up has another format.
+    fn hidden_blocks(&self, (j, row): (usize, usize)) -> Blocks<'a> {
+        let ExpertJob { gate, up, .. } = *self.jobs.get(j);
+        if gate.format == up.format { Blocks::both([gate, up], row) } else { Blocks::neighbours(gate, row) }
+    }
+
+    /// 32 rows of down of a job.
+    fn down_blocks(&self, (j, row): (usize, usize)) -> Blocks<'a> {
+        Blocks::neighbours(self.jobs.get(j).down, row)
+    }
+
     fn layout(&self, w: MatrixRef<'_>) -> Layout {
         Layout::new(w.format, w.cols, self.planes)
+    }
+
+    /// Whether all jobs apply their matrix `w` to one row, in one layout.
+    fn is_one_input(&self, w: impl for<'j> Fn(&ExpertJob<'j>) -> MatrixRef<'j>) -> bool {
+        let mut inputs = self
+            .jobs
+            .iter()
+            .map(|job| (job.rows.len(), job.rows.first().map(|row| row.0), self.layout(w(job))));
+        let first = inputs.next();
+        first.is_some_and(|first| first.0 == 1 && inputs.all(|input| input == first))
     }
 
     /// Where the hidden numbers of token `t` of job `j` are.
@@ -153,22 +181,26 @@ impl Batch<'_> {
         }
     }
 
-    /// Lays out `row(job, t)` for token `t` of each job, for the matrix `w` of it.
+    /// Lays out `row(job, t)` for token `t` of each job, for the matrix `w` of it. `is_one`: that is the same for all.
     fn prepare<'x, 'p>(
         &self,
         (isa, pool): (Token, &Pool),
         w: impl for<'j> Fn(&ExpertJob<'j>) -> MatrixRef<'j> + Sync,
         row: impl Fn(usize, usize) -> &'x [f32] + Sync,
+        is_one: bool,
         lanes: &'p mut Vec<Lanes<i32>>,
         list: &mut Vec<(usize, Span)>,
     ) -> Prepared<'p> {
         list.clear();
-        for (j, job) in self.jobs.iter().enumerate() {
+        // All experts of one token see one input; hidden rows differ.
+        let n_job = if is_one { 1 } else { usize::MAX };
+        for (j, job) in self.jobs.iter().enumerate().take(n_job) {
             let max = self.layout(w(job)).tile_max(isa);
             list.extend(tiles(job.rows.len(), max).map(|tile| (j, tile)));
         }
-        let stride = self.jobs.iter().map(|job| self.layout(w(job)).n_lanes()).max().unwrap_or(0);
-        let lanes = room(lanes, self.n_pair * stride);
+        let widest = self.jobs.iter().map(|job| self.layout(w(job)).n_lanes()).max().unwrap_or(0);
+        let stride = if is_one { 0 } else { widest };
+        let lanes = room(lanes, self.n_pair * widest);
         let shared = Share::new(lanes);
         pool.run(list.len(), &|i| {
             let (j, Span { first, n_token }) = list[i];
@@ -200,6 +232,7 @@ fn hidden_rows(
     batch: &Batch<'_>,
     (j, row): (usize, usize),
     (gate_inputs, up_inputs): (Prepared<'_>, Prepared<'_>),
+    next: Option<Blocks<'_>>,
     hidden: &Share<'_, f32>,
 ) {
     let ExpertJob { gate, up, rows: tokens, .. } = *batch.jobs.get(j);
@@ -212,14 +245,14 @@ fn hidden_rows(
     for cut in cuts(tokens.len()) {
         let x = batch.inputs(gate_inputs, j, gate);
         if gate.format == up.format {
-            Blocks::both([gate, up], row).multiply(isa, x, cut, finish);
+            batch.hidden_blocks((j, row)).multiply(isa, x, cut, next, finish);
             continue;
         }
         // Rare: each matrix apart.
         let mut gates = [Lanes::default(); TOKENS_MAX];
-        Blocks::neighbours(gate, row).multiply(isa, x, cut, |t, sums| gates[t - cut.first] = sums[0]);
+        Blocks::neighbours(gate, row).multiply(isa, x, cut, next, |t, sums| gates[t - cut.first] = sums[0]);
         let x = batch.inputs(up_inputs, j, up);
-        Blocks::neighbours(up, row).multiply(isa, x, cut, |t, sums| {
+        Blocks::neighbours(up, row).multiply(isa, x, cut, None, |t, sums| {
             finish(t, &[gates[t - cut.first], sums[0]]);
         });
     }
@@ -250,12 +283,13 @@ fn down_rows(
     batch: &Batch<'_>,
     (j, row): (usize, usize),
     hidden: Prepared<'_>,
+    next: Option<Blocks<'_>>,
     out: &Share<'_, f32>,
 ) {
     let ExpertJob { down, rows: tokens, .. } = *batch.jobs.get(j);
     let n_row = PAIR_ROWS.min(down.rows - row);
     for cut in cuts(tokens.len()) {
-        Blocks::neighbours(down, row).multiply(isa, batch.inputs(hidden, j, down), cut, |t, sums| {
+        batch.down_blocks((j, row)).multiply(isa, batch.inputs(hidden, j, down), cut, next, |t, sums| {
             // SAFETY: each job of the step has its own rows, and no two pairs have one output row.
             let to = unsafe { out.part(tokens[t].1 as usize * down.rows + row, n_row) };
             for (to, sums) in to.chunks_mut(BLOCK_ROWS).zip(sums) {

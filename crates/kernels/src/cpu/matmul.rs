@@ -77,6 +77,7 @@ fn multiply(
 ) {
     let n_token = inputs[0].n_token;
     let n_cut = n_token.div_ceil(TOKENS_MAX);
+    // Behind the last matrix: no job.
     let mut ends = [0; N_MATRIX_MAX];
     let mut n_job = 0;
     for ((w, out), end) in products.iter().zip(&mut ends) {
@@ -88,14 +89,20 @@ fn multiply(
         let mut products = products.iter_mut();
         std::array::from_fn(|_| products.next().map(|(w, out)| (w.view(), Share::new(out))))
     };
-    pool.run(n_job, &|job| {
-        let i = ends.iter().position(|&end| job < end).expect("jobs end with the last matrix");
+    // Matrix, first row and cut of a job.
+    let place = |job: usize| {
+        let i = ends.iter().position(|&end| job < end)?;
         let job = job - i.checked_sub(1).map_or(0, |before| ends[before]);
-        let (w, out) = matrices[i].as_ref().expect("a matrix for each job");
-        let (row, first) = (job / n_cut * PAIR_ROWS, job % n_cut * TOKENS_MAX);
+        Some((i, job / n_cut * PAIR_ROWS, job % n_cut * TOKENS_MAX))
+    };
+    let matrix = |i: usize| matrices[i].as_ref().expect("a matrix for each job");
+    pool.run(n_job, &|job| {
+        let (i, row, first) = place(job).expect("jobs end with the last matrix");
+        let (w, out) = matrix(i);
+        let next = place(job + 1).map(|(i, row, _)| Blocks::neighbours(matrix(i).0, row));
         let tokens = Span { first, n_token: TOKENS_MAX.min(n_token - first) };
         let n_row = PAIR_ROWS.min(w.rows - row);
-        Blocks::neighbours(*w, row).multiply(isa, inputs[i], tokens, |t, sums| {
+        Blocks::neighbours(*w, row).multiply(isa, inputs[i], tokens, next, |t, sums| {
             // SAFETY: each job has its own rows of its own tokens.
             let to = unsafe { out.part(t * w.rows + row, n_row) };
             for (to, sums) in to.chunks_mut(sums[0].0.len()).zip(sums) {

@@ -134,29 +134,29 @@ pub(super) struct Blocks<'a> {
     w: [MatrixRef<'a>; 2],
     /// The first rows. Blocks may reach beyond the last row.
     first: [usize; 2],
-    /// From these rows to those that will be multiplied next.
-    ahead: usize,
 }
 
 impl<'a> Blocks<'a> {
     /// Rows `first .. first + 32` of one matrix.
     pub(super) fn neighbours(w: MatrixRef<'a>, first: usize) -> Self {
-        Self { w: [w, w], first: [first, first + BLOCK_ROWS], ahead: PAIR_ROWS }
+        Self { w: [w, w], first: [first, first + BLOCK_ROWS] }
     }
 
     /// Rows `first .. first + 16` of two matrices.
     pub(super) fn both(w: [MatrixRef<'a>; 2], first: usize) -> Self {
         assert!(w[0].format == w[1].format && w[0].cols == w[1].cols, "matrices of a pair are alike");
-        Self { w, first: [first; 2], ahead: BLOCK_ROWS }
+        Self { w, first: [first; 2] }
     }
 
     /// Products with up to [`TOKENS_MAX`] tokens of `x`, from token `tokens.first` on, a multiple of that. For each
-    /// token `use_sums` gets its number and the sums of both blocks.
+    /// token `use_sums` gets its number and the sums of both blocks. `next` is what this thread will probably multiply
+    /// next: it is fetched meanwhile.
     pub(super) fn multiply(
         &self,
         isa: Token,
         x: Inputs<'_>,
         tokens: Span,
+        next: Option<Blocks<'a>>,
         mut use_sums: impl FnMut(usize, &[Lanes; 2]),
     ) {
         assert!(
@@ -166,7 +166,9 @@ impl<'a> Blocks<'a> {
         WORK.with_borrow_mut(|work| {
             let totals = &mut work.totals[..tokens.n_token];
             match x.layout {
-                Layout::Fixed(layout) => self.multiply_codes(isa, layout, x, tokens, &mut work.tiles, totals),
+                Layout::Fixed(layout) => {
+                    self.multiply_codes(isa, layout, x, tokens, next, &mut work.tiles, totals)
+                }
                 Layout::Floats { .. } => self.multiply_floats(isa, x, tokens, totals),
             }
             for (t, sums) in totals.iter().enumerate() {
@@ -187,6 +189,7 @@ impl<'a> Blocks<'a> {
         layout: fixed::Layout,
         x: Inputs<'_>,
         tokens: Span,
+        next: Option<Blocks<'a>>,
         work: &mut [Tile; 2],
         totals: &mut [[Lanes; 2]],
     ) {
@@ -195,7 +198,13 @@ impl<'a> Blocks<'a> {
         };
         let (max, group) = (x.layout.tile_max(isa), layout.group);
         let n_group = self.w[0].cols / group;
-        let rows = [0, 1].map(|r| Rows { w: self.w[r], group, first: self.first[r], ahead: self.ahead });
+        let next = next.unwrap_or(*self);
+        let rows = [0, 1].map(|r| Rows {
+            w: self.w[r],
+            group,
+            first: self.first[r],
+            next: (next.w[r], next.first[r]),
+        });
         let is_direct = isa.run_int(fixed::IsDirect { bits, group });
         totals.fill([Lanes::default(); 2]);
         for first in (0..n_group).step_by(N_GROUP) {
