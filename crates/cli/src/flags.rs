@@ -149,8 +149,8 @@ pub(crate) struct EngineFlags {
     /// Experts a token uses: fewer than the model's own number is faster and changes the output.
     #[arg(long, value_name = "K", value_parser = at_least_one())]
     pub(crate) experts: Option<usize>,
-    /// How precisely products of quantised weights see activations: as f32, or rounded to 16 bits in each group, which is
-    /// faster for prompts and changes the output a little.
+    /// How precisely products of quantised weights see activations: as f32, or rounded to 16 bits in each group, which
+    /// is faster for prompts and changes the output a little.
     #[arg(long, value_name = "PRECISION", default_value = "exact")]
     pub(crate) activations: Activations,
     /// Most tokens of prompt and answer together [default: the model's, at most 8192].

@@ -155,8 +155,8 @@ pub trait Backend: Send + Sync {
     /// `out[t] = w[ids[t]]`, `w` is `[n_vocab, d]`, `out` `[n_token, d]`. Ids are below `n_vocab`.
     fn embed(&self, w: &Self::Weights, ids: &[u32], out: &mut Self::Tensor);
 
-    /// `out[t] = w · x[first + t]` for each of at most 8 matrices and its output: `w` is `[rows, cols]`, `x` `[_, cols]`,
-    /// `out` `[n_token, rows]`.
+    /// `out[t] = w · x[first + t]` for each of at most 8 matrices and its output: `w` is `[rows, cols]`, `x`
+    /// `[_, cols]`, `out` `[n_token, rows]`.
     fn matmul(
         &self,
         products: &mut [(&Self::Weights, &mut Self::Tensor)],
@@ -237,8 +237,8 @@ pub trait Backend: Send + Sync {
     );
 
     /// `out[row_out] = down · (silu(gate · x[row_in]) ⊙ (up · x[row_in]))` for every job and row, unweighted, and the
-    /// same for the shared expert. `x` is `[_, d_model]`, `out` `[_, d_model]`. Jobs can come in any order and in several
-    /// calls.
+    /// same for the shared expert. `x` is `[_, d_model]`, `out` `[_, d_model]`. Jobs can come in any order and in
+    /// several calls.
     fn experts(
         &self,
         jobs: &[ExpertJob<'_>],
@@ -247,9 +247,9 @@ pub trait Backend: Send + Sync {
         out: &mut Self::Tensor,
     );
 
-    /// `x[t] += Σ_j weights[t·k + j] · routed[t·k + j]  (+ sigmoid(shared[t]) · routed[n_token·k + t])`: j ascending, then
-    /// the shared expert, if there is a `shared` gate, `[n_token]`. `dims` is `n_token, k, d`. `x` is `[n_token, d]`,
-    /// `routed` `[n_token · (k or k + 1), d]`, `weights` `[n_token · k]` on the host.
+    /// `x[t] += Σ_j weights[t·k + j] · routed[t·k + j]  (+ sigmoid(shared[t]) · routed[n_token·k + t])`: j
+    /// ascending, then the shared expert, if there is a `shared` gate, `[n_token]`. `dims` is `n_token, k, d`. `x` is
+    /// `[n_token, d]`, `routed` `[n_token · (k or k + 1), d]`, `weights` `[n_token · k]` on the host.
     fn combine(
         &self,
         x: &mut Self::Tensor,

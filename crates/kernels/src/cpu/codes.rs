@@ -133,8 +133,8 @@ pub(super) struct Rows<'a> {
 }
 
 impl<'a> Rows<'a> {
-    /// The codes of groups `groups`: pointer to those of the first row and distance of the rows; at [`LOAD_BYTES`] behind
-    /// the last strip, 16 rows can be read.
+    /// The codes of groups `groups`: pointer to those of the first row and distance of the rows; 16 rows can be read up
+    /// to [`LOAD_BYTES`] behind the start of the last strip.
     #[inline(always)]
     pub(super) fn codes<C: Codes>(&self, groups: &Range<usize>, stage: &mut Stage) -> (*const u8, usize) {
         let n_strip = (groups.len() * self.group).div_ceil(C::STRIP_COLS);

@@ -1,13 +1,14 @@
 //! Activations in fixed point, and their products with codes in whole numbers.
 //!
 //! Each group of columns of a token is `x = unit · X`, with whole numbers `X` of two or three signed bytes: *planes*.
-//! Products with codes are then sums of products of bytes, which CPUs have instructions for, and they are exact. With
-//! three planes `X` has 24 bits, as many as an f32, and is off by at most 2⁻²⁴ of the group's largest number: what f32
-//! sums lose anyway. So this is the default; two planes are faster where there are many tokens, and an approximation.
+//! Products with codes are then sums of products of bytes, which CPUs have instructions for, and they are exact.
+//! With three planes `X` has 24 bits, as many as an f32, and is off by at most 2⁻²⁴ of the group's largest number:
+//! what f32 sums lose anyway. So this is the default; two planes are faster where there are many tokens, and an
+//! approximation.
 //!
-//! `y = Σ_g (scale·unit)·Σ (q − m)·X + (bias + m·scale)·Σ x`, `m` the middle code; groups in their order, in f32, the sum
-//! of the planes rounded once (two planes) or twice (three). As all inside a group is exact, results do not depend on
-//! the instruction set, on tiles or on other tokens.
+//! `y = Σ_g (scale·unit)·Σ (q − m)·X + (bias + m·scale)·Σ x`, `m` the middle code; groups in their order, in f32, the
+//! sum of the planes rounded once (two planes) or twice (three). As all inside a group is exact, results do not depend
+//! on the instruction set, on tiles or on other tokens.
 
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -264,7 +265,8 @@ impl Kernel for IsDirect {
     }
 }
 
-/// Adds the products of eight groups with two blocks of 16 rows, for one token: codes come from memory into the products.
+/// Adds the products of eight groups with two blocks of 16 rows, for one token: codes come from memory into the
+/// products.
 pub(super) struct DotOne<'a, C, const P: usize> {
     pub(super) layout: Layout,
     pub(super) rows: [Rows<'a>; 2],

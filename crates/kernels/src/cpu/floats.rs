@@ -1,7 +1,8 @@
 //! Matrices of plain floats: activations in f32, products by fused multiply-add.
 //!
-//! A row at a time, 16 columns a vector, in blocks of eight vectors whose sums are added to a total; at the end the sum of
-//! the lanes. The order of the sums is the same for every tile, so a token's result does not depend on its neighbours.
+//! A row at a time, 16 columns a vector, in blocks of eight vectors whose sums are added to a total; at the end the
+//! sum of the lanes. The order of the sums is the same for every tile, so a token's result does not depend on its
+//! neighbours.
 
 use std::marker::PhantomData;
 

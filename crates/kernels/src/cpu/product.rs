@@ -1,8 +1,8 @@
 //! Blocks of rows times tiles of tokens: what all matrix products are made of.
 //!
-//! The unit of work is two blocks of 16 rows: neighbours in one matrix, or the same rows of two (gate and up). They share
-//! the loads of the activations. Quantised matrices take `codes.rs` and `fixed.rs`, plain floats `floats.rs`; which is
-//! decided by the format alone, and a token's result is the same in any tile.
+//! The unit of work is two blocks of 16 rows: neighbours in one matrix, or the same rows of two (gate and up). They
+//! share the loads of the activations. Quantised matrices take `codes.rs` and `fixed.rs`, plain floats `floats.rs`;
+//! which is decided by the format alone, and a token's result is the same in any tile.
 
 use std::cell::RefCell;
 use std::marker::PhantomData;

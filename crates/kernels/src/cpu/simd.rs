@@ -85,7 +85,8 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     fn dot4<const WIDE: bool>(self, sum: Self::I, codes: Self::I, x: Self::I) -> Self::I;
     /// Within each four lanes: byte `i` of lane `j` becomes byte `j` of lane `i`.
     fn swap_bytes(self, v: Self::I) -> Self::I;
-    /// 16 bytes of each of 16 rows, which lie `stride` bytes apart: lanes `4b .. 4b + 4` of vector `i` are of row `4b + i`.
+    /// 16 bytes of each of 16 rows, which lie `stride` bytes apart: lanes `4b .. 4b + 4` of vector `i` are of row
+    /// `4b + i`.
     ///
     /// # Safety
     /// All those bytes can be read.

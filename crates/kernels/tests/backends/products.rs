@@ -148,8 +148,8 @@ fn every_code_in_every_place_has_its_value() {
 
 #[test]
 fn one_large_activation_costs_its_neighbours_nothing_that_f32_sums_keep() {
-    // Breaks if numbers beside an outlier are rounded to few bits: the group's code and bias parts, each larger than their
-    // sum, are f32 and lose some bits of it, no more.
+    // Breaks if numbers beside an outlier are rounded to few bits: the group's code and bias parts, each larger than
+    // their sum, are f32 and lose some bits of it, no more.
     let format = Format::Affine { bits: 4, group: 64 };
     let mut random = Random::new(7);
     let w = random.matrix(format, 16, 256);
