@@ -30,7 +30,7 @@ const SPIN: Duration = Duration::from_micros(50);
 /// Looks between two looks at the clock, which cost more.
 const LOOKS_PER_CLOCK: u32 = 16;
 
-/// Bits of [`Shared::state`]: whether the step is open, whether the pool ends, and above them the step's number.
+/// Bits of [`Call::state`]: whether the step is open, whether the pool ends, and above them the step's number.
 const OPEN: u64 = 1;
 const STOP: u64 = 2;
 const STEP: u64 = 4;
