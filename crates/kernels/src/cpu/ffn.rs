@@ -24,7 +24,7 @@ pub(super) struct Scratch {
     hidden: Vec<f32>,
     /// The first (expert, token) pair of each job.
     first_pair: Vec<usize>,
-    /// Job and tile of its tokens, for the largest tiles of any layout.
+    /// Job and tile of its tokens.
     tiles: Vec<(usize, Span)>,
     /// Job and first row of the rows computed together.
     rows: Vec<(usize, usize)>,
