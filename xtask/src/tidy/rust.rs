@@ -10,7 +10,7 @@ const FN_LINES_MAX: usize = 70;
 const LINE_COLUMNS_MAX: usize = 120;
 /// Lets straight-line code (a forward pass, a table) be longer, with its reason.
 const LONG_BECAUSE: &str = "tidy: long because ";
-/// Where `unsafe` may stand: kernels, memory that others write to, and a test's allocator.
+/// Where `unsafe` may stand: kernels, a bench of instructions, memory that others write to, a test's allocator.
 const UNSAFE_PLACES: [&str; 4] = [
     "crates/kernels/src/cpu/",
     "crates/kernels/benches/forms/",

@@ -52,7 +52,8 @@ impl Comparison {
         let (ours, theirs) = (log_sum_exp(logits), log_sum_exp(&self.row));
         let kl = self.row.iter().zip(logits).map(|(&theirs_i, &ours_i)| {
             let log_p = theirs_i as f64 - theirs;
-            log_p.exp() * (log_p - (ours_i as f64 - ours))
+            // What never happens is no surprise, whatever its logarithm.
+            if log_p.exp() == 0.0 { 0.0 } else { log_p.exp() * (log_p - (ours_i as f64 - ours)) }
         });
         self.kl.push(kl.sum());
         self.n_same_top += usize::from(top(logits) == top(&self.row));

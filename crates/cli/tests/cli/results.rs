@@ -235,6 +235,30 @@ fn read_npy(path: &Path) -> (Vec<u8>, Vec<f32>) {
     (bytes[..header].to_vec(), floats.collect())
 }
 
+/// Rounded activations would change nothing, or not be named; a distance would be told from logits of other tokens.
+#[test]
+fn eval_tells_how_far_two_runs_lie_apart() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (ids, out) = (path("ids.txt"), path("out.npy"));
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/demo");
+    fs::write(&ids, "1 200 3000 4 5 6 700 8").unwrap();
+    flash_moe(&["eval", demo, "--ids", &ids, "--dump-logits", &out]).ok();
+    let compare = ["eval", demo, "--ids", &ids, "--compare-logits", &out, "--json"];
+    let same = json(&compare);
+    assert_eq!((&same["kl_max"], &same["same_top"], &same["n_token"]), (&0.0.into(), &1.0.into(), &8.into()));
+    assert_eq!(same["perplexity"], same["reference_perplexity"]);
+    let rounded = [&compare[..], &["--activations", "int16"]].concat();
+    let kl = json(&rounded)["kl_mean"].as_f64().unwrap();
+    assert!(0.0 < kl && kl < 1e-3, "{kl}");
+    let done = flash_moe(&rounded).ok();
+    assert!(done.stderr.contains("note: activations rounded to int16"), "{done:?}");
+    fs::write(&ids, "1 200 3000").unwrap();
+    flash_moe(&compare).fails(1, "logits of 8 tokens, but 3 token ids are given", "");
+    fs::write(&out, "not an array").unwrap();
+    flash_moe(&compare).fails(1, "not a .npy file", "");
+}
+
 /// The whole way from checkpoint to logits would not be the model: compared with the float64 reference.
 #[test]
 fn eval_writes_the_reference_logits() {

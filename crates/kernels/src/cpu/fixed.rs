@@ -8,7 +8,7 @@
 //!
 //! `y = Σ_g (scale·unit)·Σ (q − m)·X + (bias + m·scale)·Σ x`, `m` the middle code; groups in their order, in f32, the
 //! sum of the planes rounded once (two planes) or twice (three). As all inside a group is exact, results do not depend
-//! on the instruction set, on tiles or on other tokens.
+//! on the instruction set (if it has fused multiply-add), on tiles or on other tokens.
 
 use std::marker::PhantomData;
 use std::ops::Range;
