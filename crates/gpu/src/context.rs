@@ -1,0 +1,332 @@
+//! A device, its buffers, and what was recorded for it.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard};
+
+use arrayvec::ArrayVec;
+use wgpu::{
+    BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, Buffer, BufferBinding, BufferDescriptor,
+    BufferUsages, CommandEncoder, ComputePass, Device, DeviceDescriptor, ExperimentalFeatures, Features,
+    Limits, MemoryHints, PollType, Queue,
+};
+
+use crate::adapter::{AdapterReport, BINDINGS_MAX, choose, features_needed};
+use crate::kernel::{Constants, Kernel, Pipelines};
+use crate::{GpuError, raw};
+
+/// Words of the arguments of all dispatches of a submission.
+const ARGS_WORDS: usize = 2 << 20;
+/// Least bytes of the buffer that results come back in.
+const READBACK_BYTES_MIN: u64 = 1 << 20;
+/// Sizes of buffers are multiples of it: kernels read up to four words at a time.
+const BUFFER_ALIGN: u64 = 16;
+
+/// Memory of the device.
+pub(crate) struct Buf {
+    raw: Buffer,
+    id: u32,
+    dropped: Arc<Mutex<Vec<u32>>>,
+}
+
+impl Buf {
+    /// Its size.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.raw.size()
+    }
+
+    /// All of it.
+    pub(crate) fn bind(&self) -> Bind<'_> {
+        Bind { buf: self, offset: 0, bytes: self.bytes() }
+    }
+
+    /// A part of it; `offset` is a multiple of the device's alignment.
+    pub(crate) fn part(&self, offset: u64, bytes: u64) -> Bind<'_> {
+        Bind { buf: self, offset, bytes }
+    }
+}
+
+impl Drop for Buf {
+    fn drop(&mut self) {
+        lock(&self.dropped).push(self.id);
+    }
+}
+
+/// A part of a buffer that a kernel sees.
+#[derive(Clone, Copy)]
+pub(crate) struct Bind<'a> {
+    buf: &'a Buf,
+    offset: u64,
+    bytes: u64,
+}
+
+impl<'a> Bind<'a> {
+    fn entry(&self, binding: usize) -> BindGroupEntry<'a> {
+        BindGroupEntry {
+            binding: binding as u32,
+            resource: BindingResource::Buffer(BufferBinding {
+                buffer: &self.buf.raw,
+                offset: self.offset,
+                size: wgpu::BufferSize::new(self.bytes),
+            }),
+        }
+    }
+}
+
+/// Buffers that were bound together, and the layout: what a bind group is known by.
+type GroupKey = (usize, ArrayVec<(u32, u64, u64), { BINDINGS_MAX as usize }>);
+
+/// An open device.
+pub(crate) struct Context {
+    pub(crate) report: AdapterReport,
+    pub(crate) features: Features,
+    pub(crate) limits: Limits,
+    device: Device,
+    queue: Queue,
+    recorder: Mutex<Recorder>,
+    /// `[ARGS_WORDS]`, written anew for each submission.
+    args: Buf,
+    next_id: AtomicU32,
+    dropped: Arc<Mutex<Vec<u32>>>,
+    /// The first thing that went wrong.
+    failure: Arc<Mutex<Option<String>>>,
+}
+
+#[derive(Default)]
+struct Recorder {
+    encoder: Option<CommandEncoder>,
+    pass: Option<ComputePass<'static>>,
+    args: Vec<u32>,
+    pipelines: Pipelines,
+    groups: HashMap<GroupKey, BindGroup>,
+    readback: Option<(Buffer, raw::HostMemory)>,
+}
+
+impl Context {
+    /// Opens adapter `index`, or the best one.
+    ///
+    /// # Errors
+    /// There is none, it lacks something, or its driver refuses.
+    pub(crate) fn open(index: Option<usize>) -> Result<Self, GpuError> {
+        let (adapter, report) = choose(index)?;
+        let refused = |why: String| GpuError::Refused { name: report.name.clone(), why };
+        let features = adapter.features() & (features_needed() | raw::features_wanted());
+        let limits = adapter.limits();
+        let (device, queue) = pollster::block_on(adapter.request_device(&DeviceDescriptor {
+            label: None,
+            required_features: features,
+            required_limits: limits.clone(),
+            experimental_features: ExperimentalFeatures::disabled(),
+            memory_hints: MemoryHints::Performance,
+            trace: wgpu::Trace::Off,
+        }))
+        .map_err(|error| refused(error.to_string()))?;
+        let failure = Arc::new(Mutex::new(None));
+        let (seen, lost) = (Arc::clone(&failure), Arc::clone(&failure));
+        device.on_uncaptured_error(Arc::new(move |error| note(&seen, error.to_string())));
+        device.set_device_lost_callback(move |reason, message| {
+            note(&lost, format!("the device was lost ({reason:?}) {message}"));
+        });
+        let dropped = Arc::default();
+        let args = Buf {
+            raw: device.create_buffer(&descriptor(ARGS_WORDS as u64 * 4)),
+            id: 0,
+            dropped: Arc::clone(&dropped),
+        };
+        let recorder = Mutex::default();
+        let next_id = AtomicU32::new(1);
+        Ok(Self { report, features, limits, device, queue, recorder, args, next_id, dropped, failure })
+    }
+
+    /// `bytes` zeros.
+    pub(crate) fn buffer(&self, bytes: u64) -> Buf {
+        Buf {
+            raw: self.device.create_buffer(&descriptor(bytes)),
+            id: self.next_id.fetch_add(1, Ordering::Relaxed),
+            dropped: Arc::clone(&self.dropped),
+        }
+    }
+
+    /// Copies to a buffer, behind what was recorded before. `offset` and the length are multiples of 4.
+    pub(crate) fn write(&self, buf: &Buf, offset: u64, bytes: &[u8]) {
+        if !bytes.is_empty() {
+            self.flush();
+            self.queue.write_buffer(&buf.raw, offset, bytes);
+        }
+    }
+
+    /// Copies between buffers, behind what was recorded before. Offsets and length are multiples of 4.
+    pub(crate) fn copy(&self, from: (&Buf, u64), to: (&Buf, u64), bytes: u64) {
+        let mut recorder = lock(&self.recorder);
+        recorder.pass = None;
+        let encoder = recorder.encoder(&self.device);
+        encoder.copy_buffer_to_buffer(&from.0.raw, from.1, &to.0.raw, to.1, bytes);
+    }
+
+    /// Copies from a buffer to `out`, once all that was recorded before is done.
+    pub(crate) fn read(&self, buf: &Buf, offset: u64, out: &mut [u8]) {
+        if out.is_empty() {
+            return;
+        }
+        let n_byte = (out.len() as u64).next_multiple_of(4);
+        let mut recorder = lock(&self.recorder);
+        recorder.pass = None;
+        recorder.grow_readback(&self.device, n_byte);
+        recorder.encoder(&self.device);
+        if let Recorder { encoder: Some(encoder), readback: Some((readback, _)), .. } = &mut *recorder {
+            encoder.copy_buffer_to_buffer(&buf.raw, offset, readback, 0, n_byte);
+        }
+        self.submit(&mut recorder);
+        self.wait_for_all();
+        match &recorder.readback {
+            Some((_, memory)) if self.failure().is_none() => memory.read(out),
+            _ => out.fill(0),
+        }
+    }
+
+    /// Puts words where kernels find them, in [`Self::args_bind`] from the returned word on, until the next flush: for
+    /// dispatches that are recorded next.
+    pub(crate) fn args(&self, words: &[u32]) -> u32 {
+        assert!(words.len() <= ARGS_WORDS, "{} words of arguments", words.len());
+        let mut recorder = lock(&self.recorder);
+        if ARGS_WORDS < recorder.args.len() + words.len() {
+            self.submit(&mut recorder);
+        }
+        let at = recorder.args.len();
+        recorder.args.extend_from_slice(words);
+        at as u32
+    }
+
+    /// The arguments of all dispatches: `array<u32>`.
+    pub(crate) fn args_bind(&self) -> Bind<'_> {
+        self.args.bind()
+    }
+
+    /// Records a dispatch of `groups` workgroups.
+    pub(crate) fn run(
+        &self,
+        kernel: &Kernel,
+        constants: Constants<'_>,
+        buffers: &[Bind<'_>],
+        params: &[u32],
+        groups: [u32; 3],
+    ) {
+        assert_eq!(buffers.len(), kernel.access.len(), "buffers of {}", kernel.name);
+        let limit = self.limits.max_compute_workgroups_per_dimension;
+        assert!(groups.iter().all(|&n| n <= limit), "{}: {groups:?} workgroups", kernel.name);
+        if groups.contains(&0) {
+            return;
+        }
+        let mut recorder = lock(&self.recorder);
+        recorder.start_pass(&self.device);
+        let Recorder { pass: Some(pass), pipelines, groups: known, .. } = &mut *recorder else { return };
+        let layout = {
+            let pipeline = pipelines.get(&self.device, kernel, constants);
+            pass.set_pipeline(&pipeline.raw);
+            pipeline.layout
+        };
+        let key = (layout, buffers.iter().map(|b| (b.buf.id, b.offset, b.bytes)).collect());
+        let group = known.entry(key).or_insert_with(|| self.bind_group(pipelines, layout, buffers));
+        pass.set_bind_group(0, &*group, &[]);
+        if !params.is_empty() {
+            pass.set_immediates(0, bytemuck::cast_slice(params));
+        }
+        pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+    }
+
+    /// Workgroups for `n` items of a kernel that finds its number as `y · num_workgroups.x + x`, and stops at `n`.
+    pub(crate) fn grid(&self, n: usize) -> [u32; 3] {
+        let limit = self.limits.max_compute_workgroups_per_dimension as usize;
+        let y = n.div_ceil(limit);
+        [n.div_ceil(y.max(1)) as u32, y as u32, 1]
+    }
+
+    /// Submits what was recorded.
+    pub(crate) fn flush(&self) {
+        self.submit(&mut lock(&self.recorder));
+    }
+
+    /// Waits until all that was recorded is done.
+    pub(crate) fn wait(&self) {
+        self.flush();
+        self.wait_for_all();
+    }
+
+    /// The first thing that went wrong.
+    pub(crate) fn failure(&self) -> Option<GpuError> {
+        let what = lock(&self.failure).clone()?;
+        Some(GpuError::Failed { name: self.report.name.clone(), what })
+    }
+
+    fn wait_for_all(&self) {
+        if let Err(error) = self.device.poll(PollType::wait_indefinitely()) {
+            note(&self.failure, error.to_string());
+        }
+    }
+
+    fn submit(&self, recorder: &mut Recorder) {
+        recorder.pass = None;
+        if let Some(encoder) = recorder.encoder.take() {
+            self.queue.write_buffer(&self.args.raw, 0, bytemuck::cast_slice(&recorder.args));
+            recorder.args.clear();
+            self.queue.submit([encoder.finish()]);
+        }
+        let mut dropped = lock(&self.dropped);
+        if !dropped.is_empty() {
+            recorder.groups.retain(|(_, buffers), _| buffers.iter().all(|(id, ..)| !dropped.contains(id)));
+            dropped.clear();
+        }
+    }
+
+    fn bind_group(&self, pipelines: &Pipelines, layout: usize, buffers: &[Bind<'_>]) -> BindGroup {
+        let entries: ArrayVec<_, { BINDINGS_MAX as usize }> =
+            buffers.iter().enumerate().map(|(binding, b)| b.entry(binding)).collect();
+        self.device.create_bind_group(&BindGroupDescriptor {
+            label: None,
+            layout: pipelines.bind_group_layout(layout),
+            entries: &entries,
+        })
+    }
+}
+
+impl Recorder {
+    fn encoder(&mut self, device: &Device) -> &mut CommandEncoder {
+        self.encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()))
+    }
+
+    fn start_pass(&mut self, device: &Device) {
+        if self.pass.is_none() {
+            let pass = self.encoder(device).begin_compute_pass(&Default::default()).forget_lifetime();
+            self.pass = Some(pass);
+        }
+    }
+
+    fn grow_readback(&mut self, device: &Device, n_byte: u64) {
+        if self.readback.as_ref().is_none_or(|(buffer, _)| buffer.size() < n_byte) {
+            let buffer = device.create_buffer(&BufferDescriptor {
+                label: None,
+                size: n_byte.next_power_of_two().max(READBACK_BYTES_MIN),
+                usage: BufferUsages::COPY_DST | BufferUsages::MAP_READ,
+                mapped_at_creation: false,
+            });
+            self.readback = raw::HostMemory::of(device, &buffer).map(|memory| (buffer, memory));
+        }
+    }
+}
+
+fn descriptor(bytes: u64) -> BufferDescriptor<'static> {
+    BufferDescriptor {
+        label: None,
+        size: bytes.max(1).next_multiple_of(BUFFER_ALIGN),
+        usage: BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST,
+        mapped_at_creation: false,
+    }
+}
+
+fn note(failure: &Mutex<Option<String>>, what: String) {
+    lock(failure).get_or_insert(what);
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+}

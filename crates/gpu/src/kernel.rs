@@ -1,0 +1,120 @@
+//! What a kernel is: WGSL text, its buffers, and the pipelines made of it.
+
+use std::collections::HashMap;
+
+use wgpu::{
+    BindGroupLayout, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType, BufferBindingType,
+    ComputePipeline, ComputePipelineDescriptor, Device, PipelineCompilationOptions, PipelineLayout,
+    PipelineLayoutDescriptor, ShaderStages,
+};
+
+use crate::adapter::PARAMS_BYTES_MAX;
+use crate::raw;
+
+/// How a kernel uses a buffer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(crate) enum Access {
+    /// `var<storage, read>`
+    Read,
+    /// `var<storage, read_write>`
+    Write,
+}
+
+/// A compute kernel. Its buffers are bindings 0.. of group 0, its parameters `var<immediate>`, its entry point `main`.
+pub(crate) struct Kernel {
+    /// For messages; unique.
+    pub(crate) name: &'static str,
+    /// Parts of its text, joined.
+    pub(crate) wgsl: &'static [&'static str],
+    /// Its buffers.
+    pub(crate) access: &'static [Access],
+}
+
+/// Values of the text's `override` constants.
+pub(crate) type Constants<'a> = &'a [(&'static str, u32)];
+
+/// A kernel with its constants, ready to be dispatched.
+pub(crate) struct Pipeline {
+    pub(crate) raw: ComputePipeline,
+    /// Number of the layout of its buffers.
+    pub(crate) layout: usize,
+}
+
+/// Pipelines that were made so far.
+#[derive(Default)]
+pub(crate) struct Pipelines {
+    made: HashMap<(&'static str, Vec<u32>), Pipeline>,
+    layouts: Vec<(&'static [Access], BindGroupLayout, PipelineLayout)>,
+    key: Vec<u32>,
+}
+
+impl Pipelines {
+    /// The pipeline of a kernel with these constants; made when it is first asked for.
+    pub(crate) fn get(&mut self, device: &Device, kernel: &Kernel, constants: Constants<'_>) -> &Pipeline {
+        self.key.clear();
+        self.key.extend(constants.iter().map(|&(_, value)| value));
+        let key = (kernel.name, std::mem::take(&mut self.key));
+        if !self.made.contains_key(&key) {
+            let layout = self.layout(device, kernel.access);
+            let raw = make(device, kernel, constants, &self.layouts[layout].2);
+            self.made.insert((kernel.name, key.1.clone()), Pipeline { raw, layout });
+        }
+        let pipeline = &self.made[&key];
+        self.key = key.1;
+        pipeline
+    }
+
+    /// The layout of a pipeline's buffers.
+    pub(crate) fn bind_group_layout(&self, layout: usize) -> &BindGroupLayout {
+        &self.layouts[layout].1
+    }
+
+    fn layout(&mut self, device: &Device, access: &'static [Access]) -> usize {
+        if let Some(at) = self.layouts.iter().position(|(known, ..)| *known == access) {
+            return at;
+        }
+        let entry = |(binding, access): (usize, &Access)| BindGroupLayoutEntry {
+            binding: binding as u32,
+            visibility: ShaderStages::COMPUTE,
+            ty: BindingType::Buffer {
+                ty: BufferBindingType::Storage { read_only: *access == Access::Read },
+                has_dynamic_offset: false,
+                min_binding_size: None,
+            },
+            count: None,
+        };
+        let entries: Vec<_> = access.iter().enumerate().map(entry).collect();
+        let group =
+            device.create_bind_group_layout(&BindGroupLayoutDescriptor { label: None, entries: &entries });
+        let layout = device.create_pipeline_layout(&PipelineLayoutDescriptor {
+            label: None,
+            bind_group_layouts: &[Some(&group)],
+            immediate_size: PARAMS_BYTES_MAX,
+        });
+        self.layouts.push((access, group, layout));
+        self.layouts.len() - 1
+    }
+}
+
+fn make(
+    device: &Device,
+    kernel: &Kernel,
+    constants: Constants<'_>,
+    layout: &PipelineLayout,
+) -> ComputePipeline {
+    let text = kernel.wgsl.concat();
+    let module = raw::trusted_module(device, kernel.name, &text);
+    let constants: Vec<(&str, f64)> =
+        constants.iter().map(|&(name, value)| (name, f64::from(value))).collect();
+    device.create_compute_pipeline(&ComputePipelineDescriptor {
+        label: Some(kernel.name),
+        layout: Some(layout),
+        module: &module,
+        entry_point: Some("main"),
+        compilation_options: PipelineCompilationOptions {
+            constants: &constants,
+            zero_initialize_workgroup_memory: false,
+        },
+        cache: None,
+    })
+}

@@ -1,0 +1,39 @@
+//! The operations: what each dispatches, beside the texts in `wgsl/`.
+
+pub(crate) mod pointwise;
+
+use quant::Format;
+
+use crate::context::Bind;
+
+/// A stored matrix in memory of the device.
+#[derive(Clone, Copy)]
+pub(crate) struct MatrixAt<'a> {
+    pub(crate) format: Format,
+    pub(crate) rows: usize,
+    pub(crate) cols: usize,
+    /// What it lies in.
+    pub(crate) buf: Bind<'a>,
+    /// Where in it codes, scales and biases start, in words; multiples of 16.
+    pub(crate) planes: [u32; 3],
+}
+
+/// A matrix to multiply with, and where the results go: number `r` of token `t` to `out[t · stride + at + r]`.
+#[derive(Clone, Copy)]
+pub(crate) struct Product<'a> {
+    pub(crate) w: MatrixAt<'a>,
+    pub(crate) out: Bind<'a>,
+    pub(crate) stride: usize,
+    pub(crate) at: usize,
+}
+
+/// Experts of one layer: how a record is laid out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Records {
+    /// Of gate, up and down.
+    pub(crate) formats: [Format; 3],
+    pub(crate) d_model: usize,
+    pub(crate) d_ff: usize,
+    /// Where in a record codes, scales and biases of gate, up and down start, in words; multiples of 16.
+    pub(crate) planes: [[u32; 3]; 3],
+}

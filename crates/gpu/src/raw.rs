@@ -1,0 +1,85 @@
+//! Everything that the compiler cannot check: shaders without bounds checks, memory of the device that the host
+//! sees, and what only a driver knows.
+
+use std::ptr::NonNull;
+
+use wgpu::hal::{Api, Device as _};
+use wgpu::{
+    Adapter, Buffer, Device, Features, ShaderModule, ShaderModuleDescriptor, ShaderRuntimeChecks,
+    ShaderSource,
+};
+
+/// What is used where a driver offers it.
+pub(crate) fn features_wanted() -> Features {
+    Features::MAPPABLE_PRIMARY_BUFFERS | Features::TIMESTAMP_QUERY
+}
+
+/// A shader as it is written: no bounds checks, no loop counters.
+pub(crate) fn trusted_module(device: &Device, name: &str, wgsl: &str) -> ShaderModule {
+    let descriptor = ShaderModuleDescriptor { label: Some(name), source: ShaderSource::Wgsl(wgsl.into()) };
+    // SAFETY: only texts of this crate come here. They index within the bounds that their callers' parameters state,
+    // and each is checked against the reference on ragged shapes.
+    unsafe { device.create_shader_module_trusted(descriptor, ShaderRuntimeChecks::unchecked()) }
+}
+
+/// Memory of the device, where the driver tells: its own for a discrete one.
+#[cfg(not(target_vendor = "apple"))]
+pub(crate) fn device_memory_bytes(adapter: &Adapter) -> Option<u64> {
+    // SAFETY: the handle is used while the guard is held, and nothing is destroyed.
+    let adapter = unsafe { adapter.as_hal::<wgpu::hal::vulkan::Api>() }?;
+    let instance = adapter.shared_instance().raw_instance();
+    // SAFETY: the physical device belongs to this instance, and both are alive.
+    let memory = unsafe { instance.get_physical_device_memory_properties(adapter.raw_physical_device()) };
+    // VK_MEMORY_HEAP_DEVICE_LOCAL_BIT
+    let is_local = |flags: u32| flags & 1 != 0;
+    let heaps = &memory.memory_heaps[..memory.memory_heap_count as usize];
+    heaps.iter().filter(|heap| is_local(heap.flags.as_raw())).map(|heap| heap.size).max()
+}
+
+/// Memory of the device, where the driver tells: what Metal recommends to use at most.
+#[cfg(target_vendor = "apple")]
+pub(crate) fn device_memory_bytes(_: &Adapter) -> Option<u64> {
+    None
+}
+
+/// The memory of a buffer that the host can see, as long as the buffer lives.
+pub(crate) struct HostMemory {
+    at: NonNull<u8>,
+    n_byte: usize,
+    /// Keeps it alive.
+    _buffer: Buffer,
+}
+
+// SAFETY: it is plain memory; who reads or writes it when is up to the callers, who wait for the device.
+unsafe impl Send for HostMemory {}
+// SAFETY: as above: there is no shared mutation behind `&HostMemory` but the device's.
+unsafe impl Sync for HostMemory {}
+
+impl HostMemory {
+    /// `None`: the host cannot see it, or not without flushing caches.
+    pub(crate) fn of(device: &Device, buffer: &Buffer) -> Option<Self> {
+        #[cfg(target_vendor = "apple")]
+        let at = mapped::<wgpu::hal::metal::Api>(device, buffer);
+        #[cfg(not(target_vendor = "apple"))]
+        let at = mapped::<wgpu::hal::vulkan::Api>(device, buffer);
+        #[cfg(windows)]
+        let at = at.or_else(|| mapped::<wgpu::hal::dx12::Api>(device, buffer));
+        Some(Self { at: at?, n_byte: buffer.size() as usize, _buffer: buffer.clone() })
+    }
+
+    /// Copies its start to `out`. The device has finished what writes to it.
+    pub(crate) fn read(&self, out: &mut [u8]) {
+        assert!(out.len() <= self.n_byte, "{} of {} bytes", out.len(), self.n_byte);
+        // SAFETY: the memory is mapped and that large, and `out` is memory of the host.
+        unsafe { std::ptr::copy_nonoverlapping(self.at.as_ptr(), out.as_mut_ptr(), out.len()) }
+    }
+}
+
+fn mapped<A: Api>(device: &Device, buffer: &Buffer) -> Option<NonNull<u8>> {
+    // SAFETY: the handles are used while their guards are held, and nothing is destroyed.
+    let (device, raw) = unsafe { (device.as_hal::<A>()?, buffer.as_hal::<A>()?) };
+    // SAFETY: the buffer was made with a map usage and is never mapped through wgpu. These drivers keep such memory
+    // mapped as long as the buffer lives.
+    let mapping = unsafe { device.map_buffer(&raw, 0..buffer.size()) }.ok()?;
+    mapping.is_coherent.then_some(mapping.ptr)
+}
