@@ -87,7 +87,7 @@ pub(crate) fn choose(index: Option<usize>) -> Result<(Adapter, AdapterReport), G
 
 /// What kernels need.
 pub(crate) fn features_needed() -> Features {
-    Features::SUBGROUP | Features::IMMEDIATES
+    Features::SUBGROUP | Features::IMMEDIATES | Features::MAPPABLE_PRIMARY_BUFFERS
 }
 
 fn list() -> Vec<(Adapter, AdapterReport)> {
@@ -140,6 +140,9 @@ fn refusal(adapter: &Adapter) -> Option<String> {
     let missing = features_needed() - has;
     if missing.contains(Features::SUBGROUP) {
         return Some("its driver offers no subgroup operations".to_owned());
+    }
+    if missing.contains(Features::MAPPABLE_PRIMARY_BUFFERS) {
+        return Some("its driver offers no memory that both host and device see".to_owned());
     }
     if missing.contains(Features::IMMEDIATES) || limits.max_immediate_size < PARAMS_BYTES_MAX {
         return Some(format!("its driver takes fewer than {PARAMS_BYTES_MAX} bytes of immediate data"));

@@ -1,6 +1,7 @@
 //! A device, its buffers, and what was recorded for it.
 
 use std::collections::HashMap;
+use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -19,6 +20,9 @@ use crate::{GpuError, raw};
 const ARGS_WORDS: usize = 2 << 20;
 /// Least bytes of the buffer that results come back in.
 const READBACK_BYTES_MIN: u64 = 1 << 20;
+/// Bytes that are written at a time, and pieces that are on their way at most.
+const PIECE_BYTES: usize = 16 << 20;
+const PIECES_AHEAD: usize = 4;
 /// Sizes of buffers are multiples of it: kernels read up to four words at a time.
 const BUFFER_ALIGN: u64 = 16;
 
@@ -153,6 +157,55 @@ impl Context {
             self.flush();
             self.queue.write_buffer(&buf.raw, offset, bytes);
         }
+    }
+
+    /// As [`Self::write`], for any number of bytes: not more than a few pieces are on their way at a time.
+    pub(crate) fn write_large(&self, buf: &Buf, offset: u64, bytes: &[u8]) {
+        for (i, piece) in bytes.chunks(PIECE_BYTES).enumerate() {
+            let at = offset + (i * PIECE_BYTES) as u64;
+            // A plane of an odd number of 2-byte numbers: its last word is written whole.
+            let (words, rest) = piece.split_at(piece.len() / 4 * 4);
+            self.write(buf, at, words);
+            if !rest.is_empty() {
+                let mut word = [0; 4];
+                word[..rest.len()].copy_from_slice(rest);
+                self.write(buf, at + words.len() as u64, &word);
+            }
+            self.queue.submit([]);
+            if i % PIECES_AHEAD == PIECES_AHEAD - 1 {
+                self.wait_for_all();
+            }
+        }
+    }
+
+    /// Most bytes of a buffer that a kernel can see.
+    pub(crate) fn binding_bytes_max(&self) -> u64 {
+        let limits = &self.limits;
+        limits.max_storage_buffer_binding_size.min(limits.max_buffer_size) / BUFFER_ALIGN * BUFFER_ALIGN
+    }
+
+    /// `bytes` of memory that both host and device see.
+    ///
+    /// # Errors
+    /// The device cannot, or there is not so much.
+    pub(crate) fn host_buffer(&self, bytes: u64) -> io::Result<(Buf, Arc<raw::HostMemory>)> {
+        let usage =
+            BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST | BufferUsages::MAP_READ;
+        let raw = self.device.create_buffer(&BufferDescriptor { usage, ..descriptor(bytes) });
+        if let Some(error) = self.failure() {
+            return Err(io::Error::other(error));
+        }
+        let memory = raw::HostMemory::of(&self.device, &raw)
+            .ok_or_else(|| io::Error::other("the GPU's driver does not show its memory to the host"))?;
+        let buf =
+            Buf { raw, id: self.next_id.fetch_add(1, Ordering::Relaxed), dropped: Arc::clone(&self.dropped) };
+        // Else it would be zeroed when it is first used, with records in it.
+        let mut recorder = lock(&self.recorder);
+        recorder.pass = None;
+        recorder.encoder(&self.device).clear_buffer(&buf.raw, 0, None);
+        self.submit(&mut recorder);
+        self.wait_for_all();
+        Ok((buf, Arc::new(memory)))
     }
 
     /// Copies between buffers, behind what was recorded before. Offsets and length are multiples of 4.
@@ -327,6 +380,6 @@ fn note(failure: &Mutex<Option<String>>, what: String) {
     lock(failure).get_or_insert(what);
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }

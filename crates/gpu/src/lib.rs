@@ -7,6 +7,7 @@
 mod adapter;
 mod context;
 mod kernel;
+mod memory;
 mod ops;
 #[allow(unsafe_code, reason = "memory that the device and the host share, shaders without bounds checks")]
 mod raw;

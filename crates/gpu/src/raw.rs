@@ -1,7 +1,9 @@
 //! Everything that the compiler cannot check: shaders without bounds checks, memory of the device that the host
 //! sees, and what only a driver knows.
 
+use std::ops::{Deref, DerefMut};
 use std::ptr::NonNull;
+use std::sync::Arc;
 
 use wgpu::hal::{Api, Device as _};
 use wgpu::{
@@ -11,7 +13,7 @@ use wgpu::{
 
 /// What is used where a driver offers it.
 pub(crate) fn features_wanted() -> Features {
-    Features::MAPPABLE_PRIMARY_BUFFERS | Features::TIMESTAMP_QUERY
+    Features::TIMESTAMP_QUERY
 }
 
 /// A shader as it is written: no bounds checks, no loop counters.
@@ -67,11 +69,56 @@ impl HostMemory {
         Some(Self { at: at?, n_byte: buffer.size() as usize, _buffer: buffer.clone() })
     }
 
+    /// Its size.
+    pub(crate) fn len(&self) -> usize {
+        self.n_byte
+    }
+
+    /// Where it starts: to be compared, not to be read.
+    pub(crate) fn address(&self) -> usize {
+        self.at.as_ptr() as usize
+    }
+
+    /// Its first `n` pieces of `bytes` each from the first multiple of `align` on, each owned by one value.
+    ///
+    /// # Panics
+    /// They do not fit, or it was split before.
+    pub(crate) fn split(self: Arc<Self>, align: usize, bytes: usize, n: usize) -> Vec<HostPart> {
+        assert_eq!(Arc::strong_count(&self), 1, "memory that is in use is not split");
+        let first = self.at.as_ptr().align_offset(align);
+        assert!(first + n * bytes <= self.n_byte, "{n} pieces of {bytes} bytes in {}", self.n_byte);
+        let part = |i| HostPart { memory: Arc::clone(&self), offset: first + i * bytes, n_byte: bytes };
+        (0..n).map(part).collect()
+    }
+
     /// Copies its start to `out`. The device has finished what writes to it.
     pub(crate) fn read(&self, out: &mut [u8]) {
         assert!(out.len() <= self.n_byte, "{} of {} bytes", out.len(), self.n_byte);
         // SAFETY: the memory is mapped and that large, and `out` is memory of the host.
         unsafe { std::ptr::copy_nonoverlapping(self.at.as_ptr(), out.as_mut_ptr(), out.len()) }
+    }
+}
+
+/// A part of [`HostMemory`] that belongs to this value alone. The device reads it only while nobody changes it.
+pub(crate) struct HostPart {
+    memory: Arc<HostMemory>,
+    offset: usize,
+    n_byte: usize,
+}
+
+impl Deref for HostPart {
+    type Target = [u8];
+    fn deref(&self) -> &[u8] {
+        // SAFETY: the part lies in the memory, which lives as long as `self` and was cleared when it was made; only
+        // `self` owns it.
+        unsafe { std::slice::from_raw_parts(self.memory.at.as_ptr().add(self.offset), self.n_byte) }
+    }
+}
+
+impl DerefMut for HostPart {
+    fn deref_mut(&mut self) -> &mut [u8] {
+        // SAFETY: as in `deref`; `&mut self` is the only way to the part.
+        unsafe { std::slice::from_raw_parts_mut(self.memory.at.as_ptr().add(self.offset), self.n_byte) }
     }
 }
 

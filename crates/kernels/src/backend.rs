@@ -5,9 +5,11 @@
 //! the result has the same bits from run to run, and a token's result does not depend on how many other tokens
 //! are in the batch (exception: [`Backend::delta_net`], which says how it cuts).
 
-use quant::{Matrix, MatrixRef};
+use std::ops::DerefMut;
 
-use crate::KvFormat;
+use quant::{Format, Matrix, MatrixRef};
+
+use crate::{KvFormat, NonFinite, RouteShape, Routes};
 
 /// Positions of a delta-net chunk: calls are cut at its absolute multiples, so that a prompt's result does not
 /// depend on how it was split.
@@ -129,6 +131,54 @@ pub struct SharedJob<'a, W> {
     /// As those of [`ExpertJob`].
     pub rows: &'a [(u32, u32)],
 }
+
+/// An expert that the backend holds, and the tokens that chose it.
+#[derive(Clone, Copy, Debug)]
+pub struct HeldJob<'a> {
+    /// Its number in the layer.
+    pub expert: usize,
+    /// As those of [`ExpertJob`].
+    pub rows: &'a [(u32, u32)],
+}
+
+/// What a backend that holds experts must know of a layer's records.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HeldShape {
+    /// Experts of the layer.
+    pub n_expert: usize,
+    /// Width of the residual stream.
+    pub d_model: usize,
+    /// Width of an expert.
+    pub d_ff: usize,
+    /// Formats of gate, up and down.
+    pub formats: [Format; 3],
+    /// Where they start in a record.
+    pub offsets: [usize; 3],
+    /// Size of a record.
+    pub record_bytes: usize,
+}
+
+/// The mixture of experts of one token, `T` a tensor and `W` a matrix.
+#[derive(Debug)]
+pub struct Mixture<'a, T, W> {
+    /// The layer.
+    pub layer: usize,
+    /// How experts are chosen.
+    pub shape: RouteShape,
+    /// The router's logits, `[n_expert]`.
+    pub logits: &'a T,
+    /// The expert that all tokens use, and its gate before the sigmoid, `[1]`.
+    pub shared: Option<(SharedJob<'a, W>, &'a T)>,
+    /// The input, `[d_model]`.
+    pub h: &'a T,
+    /// Room for the experts' outputs, `[k + 1, d_model]`.
+    pub routed: &'a mut T,
+    /// The residual stream, `[d_model]`, to which the sum is added.
+    pub x: &'a mut T,
+}
+
+/// A piece of memory, aligned to pages, that a backend's operations can read in place.
+pub type RecordMemory = Box<dyn DerefMut<Target = [u8]> + Send + Sync>;
 
 /// Where and how the operations are computed.
 pub trait Backend: Send + Sync {
@@ -258,4 +308,75 @@ pub trait Backend: Send + Sync {
         shared: Option<&Self::Tensor>,
         dims: (usize, usize, usize),
     );
+
+    /// Chooses experts for `n_token` rows of router logits, `[n_token, n_expert]`; `forced` are those to take instead,
+    /// `[n_token · k]`.
+    ///
+    /// # Errors
+    /// A logit is not finite.
+    fn choose(
+        &self,
+        logits: &Self::Tensor,
+        shape: RouteShape,
+        n_token: usize,
+        forced: Option<&[u32]>,
+        routes: &mut Routes,
+    ) -> Result<(), NonFinite> {
+        let mut host = std::mem::take(&mut routes.logits);
+        host.resize(n_token * shape.n_expert, 0.0);
+        self.read(logits, 0, &mut host);
+        let chosen = routes.choose(&host, shape, forced);
+        routes.logits = host;
+        chosen
+    }
+
+    /// The calls that follow belong to the feeding of `n_token` tokens, in however many batches. A backend may compute
+    /// one token in another way than many, so results may differ in the last bits between the two; they do not depend
+    /// on the batches.
+    fn begin(&self, _n_token: usize) {}
+
+    /// What went wrong since the backend was made, if anything: what was read since then may be wrong.
+    fn failure(&self) -> Option<String> {
+        None
+    }
+
+    /// Memory for `n` records of `bytes` each, if the operations need a special one.
+    ///
+    /// # Errors
+    /// There is not so much.
+    fn record_memory(&self, _n: usize, _bytes: usize) -> std::io::Result<Option<Vec<RecordMemory>>> {
+        Ok(None)
+    }
+
+    /// Do [`Self::experts`] read their records after they have returned?
+    fn borrows_records(&self) -> bool {
+        false
+    }
+
+    /// Waits until all that was asked for is done, and records may change again.
+    fn finish(&self) {}
+
+    /// Asks the backend to hold experts in memory of its own, in layers like these; how many in each.
+    fn hold_layers(&mut self, _layers: &[HeldShape]) -> usize {
+        0
+    }
+
+    /// Copies an expert's record to place `place` of its layer, in the stead of `instead`.
+    fn hold(&self, _layer: usize, _expert: usize, _record: &[u8], _place: usize, _instead: Option<usize>) {}
+
+    /// As [`Self::experts`], for experts that the backend holds.
+    fn experts_held(&self, _layer: usize, _jobs: &[HeldJob<'_>], _x: &Self::Tensor, _out: &mut Self::Tensor) {
+    }
+
+    /// Routes a token and computes its mixture without asking the host, if it can. Should an expert be missing then,
+    /// nothing that is asked for from there on has an effect, until [`Self::stopped`] has told.
+    fn mixture(&self, _: Mixture<'_, Self::Tensor, Self::Weights>) -> bool {
+        false
+    }
+
+    /// After a read: the first layer since the last call whose [`Self::mixture`] had no effect. If there is none, the
+    /// experts that were chosen since then are appended to `chosen`, layer by layer.
+    fn stopped(&self, _chosen: &mut Vec<u32>) -> Option<usize> {
+        None
+    }
 }

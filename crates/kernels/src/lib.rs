@@ -7,13 +7,15 @@ mod backend;
 mod cpu;
 mod kv;
 mod reference;
+mod routes;
 
 pub use backend::{
-    AttentionShape, Backend, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, Precision, Rope,
-    SharedJob,
+    AttentionShape, Backend, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeldJob,
+    HeldShape, Mixture, Precision, RecordMemory, Rope, SharedJob,
 };
 #[cfg(feature = "blas")]
 pub use cpu::blas;
 pub use cpu::{Activations, Cores, Cpu, CpuKv, Isa};
 pub use kv::{KV_PAGE, KvFormat};
 pub use reference::{Reference, ReferenceKv};
+pub use routes::{NonFinite, RouteShape, Routes};

@@ -123,7 +123,8 @@ impl<B: Backend> Engine<B> {
             return Err(ModelError::ExpertCount { asked: n_expert_used, n_expert: config.n_expert });
         }
         let n_batch = options.n_batch.max(1).next_multiple_of(DELTA_CHUNK);
-        let stream = ExpertStream::new(files, options.stream)?;
+        let make = |n_slot, slot_bytes| backend.record_memory(n_slot, slot_bytes);
+        let stream = ExpertStream::new_in(files, options.stream, &make)?;
         let dense = store.load_dense(progress)?;
         let weights = Weights::bind(&backend, &config, &dense);
         Ok(Self {
@@ -168,6 +169,7 @@ impl<B: Backend> Engine<B> {
         progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
     ) -> Result<(), ModelError> {
         self.check(session, ids)?;
+        self.backend.begin(ids.len());
         let (mut done, mut is_stopped) = (0, false);
         while done < ids.len() {
             let n_token = self.batch_len(session.pos(), ids.len() - done);
@@ -362,6 +364,7 @@ impl<B: Backend> Engine<B> {
             pass.head(start, n);
             for row in 0..n {
                 backend.read(&pass.scratch.logits, row * n_vocab, &mut session.logits);
+                pass.check()?;
                 if let Logits::All(sink) = logits {
                     sink(pos + start + row, &session.logits);
                 }

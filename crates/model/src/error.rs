@@ -46,6 +46,12 @@ pub enum ModelError {
         /// The layer.
         layer: usize,
     },
+    /// The device that computes failed. The session is poisoned.
+    #[error("{what}")]
+    Backend {
+        /// What happened.
+        what: String,
+    },
     /// More or fewer experts than the model has.
     #[error("{asked} experts a token asked for, the model has {n_expert}")]
     ExpertCount {

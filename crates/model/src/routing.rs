@@ -4,72 +4,6 @@ use stream::RoutingTrace;
 
 use crate::ModelError;
 
-/// The router's choice for a batch.
-#[derive(Debug, Default)]
-pub(crate) struct Routes {
-    /// `[n_token · k]`, the best first.
-    pub(crate) experts: Vec<u32>,
-    /// `[n_token · k]`, weights of the sum.
-    pub(crate) weights: Vec<f32>,
-}
-
-/// A non-finite router logit.
-#[derive(Debug, PartialEq, Eq)]
-pub(crate) struct NonFinite;
-
-impl Routes {
-    /// The `k` largest of each row of `logits [n_token, n_expert]`, ties to the lowest index; weights are a softmax
-    /// over all experts, renormalised over the selected when `renormalise` (spec 2.6 steps 1 and 2).
-    /// `forced` are the experts to take instead of the largest, `[n_token · k]` (a replay).
-    pub(crate) fn choose(
-        &mut self,
-        logits: &[f32],
-        n_expert: usize,
-        k: usize,
-        renormalise: bool,
-        forced: Option<Forced<'_>>,
-    ) -> Result<(), NonFinite> {
-        self.experts.clear();
-        self.weights.clear();
-        for (token, row) in logits.chunks_exact(n_expert).enumerate() {
-            if row.iter().any(|l| !l.is_finite()) {
-                return Err(NonFinite);
-            }
-            let start = self.experts.len();
-            match forced {
-                Some(forced) => self.experts.extend_from_slice(forced.of(token)),
-                None => top_k(row, k, &mut self.experts),
-            }
-            let chosen = &self.experts[start..];
-            let max = row.iter().copied().fold(f32::NEG_INFINITY, f32::max);
-            let exp = |l: f32| (l - max).exp();
-            let sum: f32 = if renormalise {
-                chosen.iter().map(|&e| exp(row[e as usize])).sum()
-            } else {
-                row.iter().map(|&l| exp(l)).sum()
-            };
-            self.weights.extend(chosen.iter().map(|&e| exp(row[e as usize]) / sum));
-        }
-        Ok(())
-    }
-}
-
-/// Appends the indices of the `k` largest, best first, ties to the lowest index.
-fn top_k(row: &[f32], k: usize, out: &mut Vec<u32>) {
-    let start = out.len();
-    for (i, &value) in row.iter().enumerate() {
-        let full = out.len() - start == k;
-        if full && value <= row[out[out.len() - 1] as usize] {
-            continue;
-        }
-        if full {
-            out.pop();
-        }
-        let place = start + out[start..].partition_point(|&j| row[j as usize] >= value);
-        out.insert(place, i as u32);
-    }
-}
-
 /// Tokens by expert.
 #[derive(Debug, Default)]
 pub(crate) struct Grouped {
@@ -139,20 +73,6 @@ pub(crate) enum Routing {
     Replay { trace: RoutingTrace, at: usize },
 }
 
-/// The experts of a batch in one layer, from a trace.
-#[derive(Clone, Copy)]
-pub(crate) struct Forced<'a> {
-    trace: &'a RoutingTrace,
-    first: usize,
-    layer: usize,
-}
-
-impl Forced<'_> {
-    fn of(&self, token: usize) -> &[u32] {
-        self.trace.at(self.first + token, self.layer)
-    }
-}
-
 impl Routing {
     /// A batch of `n_token` is about to run.
     ///
@@ -180,12 +100,23 @@ impl Routing {
         }
     }
 
-    /// The experts to take, for the batch's tokens from `first_row` on.
-    pub(crate) fn forced(&self, layer: usize, first_row: usize) -> Option<Forced<'_>> {
-        match self {
-            Self::Replay { trace, at } => Some(Forced { trace, first: at + first_row, layer }),
-            _ => None,
-        }
+    /// Writes the experts to take for `n_token` of the batch's tokens from `first_row` on to `forced`, `[n_token · k]`,
+    /// if the router has no say.
+    pub(crate) fn forced(
+        &self,
+        layer: usize,
+        (first_row, n_token): (usize, usize),
+        forced: &mut Vec<u32>,
+    ) -> bool {
+        forced.clear();
+        let Self::Replay { trace, at } = self else { return false };
+        (0..n_token).for_each(|token| forced.extend_from_slice(trace.at(at + first_row + token, layer)));
+        true
+    }
+
+    /// Is it the router's choice alone, and nobody else's business?
+    pub(crate) fn is_own(&self) -> bool {
+        matches!(self, Self::Own)
     }
 
     /// Does every token's choice in every layer matter?
@@ -209,42 +140,6 @@ impl Routing {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    fn check(row: &[f32], k: usize, expected: &[u32]) {
-        let mut got = Vec::new();
-        top_k(row, k, &mut got);
-        assert_eq!(got, expected, "{row:?}");
-    }
-
-    #[test]
-    fn ties_go_to_the_lowest_index() {
-        // Would break: the choice of experts when two logits are equal.
-        check(&[1.0, 3.0, 3.0, 2.0], 2, &[1, 2]);
-        check(&[3.0, 1.0, 3.0, 3.0], 2, &[0, 2]);
-        check(&[0.0; 5], 3, &[0, 1, 2]);
-        check(&[-5.0, -1.0, -3.0], 3, &[1, 2, 0]);
-        check(&[1.0, 2.0, 3.0, 4.0], 1, &[3]);
-    }
-
-    #[test]
-    fn weights_sum_to_one_only_when_renormalised() {
-        // Would break: the scale of the experts' sum (spec 2.6 step 2).
-        let logits = [0.0, (2.0f32).ln(), f32::MIN, (4.0f32).ln()];
-        let mut routes = Routes::default();
-        routes.choose(&logits, 4, 2, true, None).unwrap();
-        assert_eq!(routes.experts, [3, 1]);
-        assert!((routes.weights[0] - 2.0 / 3.0).abs() < 1e-6 && (routes.weights[1] - 1.0 / 3.0).abs() < 1e-6);
-        routes.choose(&logits, 4, 2, false, None).unwrap();
-        assert!((routes.weights[0] - 4.0 / 7.0).abs() < 1e-6 && (routes.weights[1] - 2.0 / 7.0).abs() < 1e-6);
-    }
-
-    #[test]
-    fn a_router_that_overflowed_is_an_error() {
-        // Would break: endless token 0 after an overflow instead of a message.
-        for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert_eq!(Routes::default().choose(&[0.0, bad], 2, 1, true, None), Err(NonFinite));
-        }
-    }
 
     #[test]
     fn grouping_keeps_every_pair_once() {

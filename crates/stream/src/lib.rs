@@ -20,8 +20,8 @@ mod trace;
 pub use error::StreamError;
 pub use heat::Heat;
 pub use io::{
-    Backing, DriveFacts, ReadAt, Reader, SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError, Tuned,
-    drive_facts, drive_key, measure_buffered_bandwidth, measure_read_bandwidth, tune,
+    Backing, DriveFacts, ReadAt, Reader, SimCounts, SimDrive, SimFaults, SimSpec, SimSpecError, SlotMemory,
+    Tuned, drive_facts, drive_key, measure_buffered_bandwidth, measure_read_bandwidth, tune,
 };
 pub use memory::{
     Governor, GovernorOptions, MemoryFacts, MemoryReading, available_bytes, peak_rss_bytes, rss_bytes,
@@ -29,6 +29,6 @@ pub use memory::{
 };
 pub use options::{CacheMode, Method, StreamOptions, Tuning};
 pub use replay::{Use, belady_misses, lru_misses, misses_by, policy_misses};
-pub use slots::SlotLimit;
+pub use slots::{MakeSlots, SlotLimit};
 pub use stream::{ExpertStream, LayerStats, Lease, RecordFile, StreamStats};
 pub use trace::{RoutingTrace, TraceError};

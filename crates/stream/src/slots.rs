@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use crate::adapt::Adaptive;
-use crate::io::{Prefault, SlotBuffer, slot_buffers};
+use crate::io::{Prefault, SlotBuffer, SlotMemory, slot_buffers};
 use crate::policy::Policy;
 use crate::{CacheMode, StreamError};
 
@@ -71,6 +71,9 @@ pub(crate) struct Slot {
     n_pin: u32,
 }
 
+/// Makes so many slots of so many bytes each, page-aligned; `None`: memory of the system will do.
+pub type MakeSlots<'a> = dyn Fn(usize, usize) -> io::Result<Option<Vec<SlotMemory>>> + 'a;
+
 /// All slots.
 pub(crate) struct Slots {
     mode: CacheMode,
@@ -89,10 +92,12 @@ pub(crate) struct Slots {
 impl Slots {
     /// Room for `n_slot` records of `slot_bytes` at most, of layers with so many records each. Slots take
     /// memory in the background, or when they are first filled.
+    /// `make` provides them, if the system does not.
     pub(crate) fn new(
         mode: CacheMode,
         (n_slot, slot_bytes): (usize, usize),
         n_expert: &[usize],
+        make: &MakeSlots<'_>,
     ) -> io::Result<Self> {
         let slot = |buffer| Slot {
             content: Content::Empty(buffer),
@@ -101,7 +106,11 @@ impl Slots {
             n_pin: 0,
         };
         let n_expert_max = n_expert.iter().copied().max().unwrap_or(0);
-        let buffers = slot_buffers(n_slot, slot_bytes)?;
+        let buffers = match make(n_slot, slot_bytes)? {
+            Some(given) => given.into_iter().map(SlotBuffer::Given).collect(),
+            None => slot_buffers(n_slot, slot_bytes)?,
+        };
+        assert_eq!(buffers.len(), n_slot, "slots that were made");
         Ok(Self {
             mode,
             limit: SlotLimit(Arc::new(AtomicUsize::new(n_slot))),

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use crate::heat::Heat;
 use crate::io::{Done, Job, Outcome, Readers, Urgency};
 use crate::lookahead::Lookahead;
-use crate::slots::{Content, Key, N_SLOT_MIN, SlotLimit, Slots, Spare};
+use crate::slots::{Content, Key, MakeSlots, N_SLOT_MIN, SlotLimit, Slots, Spare};
 use crate::{Backing, CacheMode, Method, ReadAt, StreamError, StreamOptions};
 
 /// Records of one lease that are being read or wait to be computed, at most: enough to keep any drive busy,
@@ -82,6 +82,8 @@ pub struct Lease {
     n_read: usize,
     /// Places that the last call of `next` gave.
     ready: Vec<usize>,
+    /// Places given before that, which are still being used.
+    kept: Vec<usize>,
 }
 
 impl Lease {
@@ -134,6 +136,18 @@ impl ExpertStream {
     /// # Errors
     /// Fewer than 2 slots, no memory for their addresses, or no threads.
     pub fn new(layers: Vec<RecordFile>, options: StreamOptions) -> Result<Self, StreamError> {
+        Self::new_in(layers, options, &|_, _| Ok(None))
+    }
+
+    /// As [`Self::new`], with slots that `make` provides. They keep their memory.
+    ///
+    /// # Errors
+    /// As [`Self::new`], and what `make` says.
+    pub fn new_in(
+        layers: Vec<RecordFile>,
+        options: StreamOptions,
+        make: &MakeSlots<'_>,
+    ) -> Result<Self, StreamError> {
         let n_slot = options.n_slot;
         if n_slot < N_SLOT_MIN {
             return Err(StreamError::TooFewSlots { n_slot, n_min: N_SLOT_MIN });
@@ -143,7 +157,7 @@ impl ExpertStream {
         let n_record = n_expert.iter().sum();
         let slot_bytes = layers.iter().map(|layer| layer.stride_bytes).max().unwrap_or(0);
         let n_slot = n_slot.min(usize::max(n_record, N_SLOT_MIN));
-        let slots = Slots::new(options.mode, (n_slot, slot_bytes), &n_expert)
+        let slots = Slots::new(options.mode, (n_slot, slot_bytes), &n_expert, make)
             .map_err(|source| StreamError::Allocate { bytes: n_slot.saturating_mul(slot_bytes), source })?;
         let layers = Arc::new(layers);
         Ok(Self {
@@ -261,11 +275,41 @@ impl ExpertStream {
     /// be released.
     pub fn next(&mut self, lease: &mut Lease, n_max: usize) -> Result<bool, StreamError> {
         self.give_back(lease);
+        self.next_ready(lease, n_max, &mut || {})
+    }
+
+    /// As [`Self::next`], for a device that still reads what earlier calls gave: that stays in use until the lease is
+    /// released, or until slots are needed; `finish` then waits for the device.
+    ///
+    /// # Errors
+    /// As [`Self::next`].
+    pub fn next_keeping(
+        &mut self,
+        lease: &mut Lease,
+        n_max: usize,
+        finish: &mut dyn FnMut(),
+    ) -> Result<bool, StreamError> {
+        lease.kept.append(&mut lease.ready);
+        self.next_ready(lease, n_max, finish)
+    }
+
+    fn next_ready(
+        &mut self,
+        lease: &mut Lease,
+        n_max: usize,
+        finish: &mut dyn FnMut(),
+    ) -> Result<bool, StreamError> {
         // A layer of a long prompt takes a while, and memory may be needed now.
         self.slots.keep_limit();
         loop {
             self.take_done();
             self.start_reads(lease);
+            if !lease.missing.is_empty() && !lease.kept.is_empty() {
+                finish();
+                lease.ready.append(&mut lease.kept);
+                self.give_back(lease);
+                self.start_reads(lease);
+            }
             self.take_ready(lease, n_max)?;
             if !lease.ready.is_empty() {
                 return Ok(true);
@@ -305,6 +349,7 @@ impl ExpertStream {
         lease.pending.clear();
         lease.missing.clear();
         lease.ready.clear();
+        lease.kept.clear();
         lease.is_read.clear();
         lease.n_read = 0;
         self.leases.push(lease);

@@ -105,6 +105,11 @@ impl<B: Backend> Pass<'_, B> {
         }
     }
 
+    /// Is the backend still well?
+    pub(crate) fn check(&self) -> Result<(), ModelError> {
+        self.backend.failure().map_or(Ok(()), |what| Err(ModelError::Backend { what }))
+    }
+
     /// Logits of the batch's tokens `first .. first + n_token` into the head of `scratch.logits`.
     pub(crate) fn head(&mut self, first: usize, n_token: usize) {
         let mut lap = Lap::start();

@@ -5,14 +5,14 @@
 //! I/O can change a bit.
 
 use arrayvec::ArrayVec;
-use kernels::{Backend, ExpertJob, Precision, SharedJob};
+use kernels::{Backend, ExpertJob, NonFinite, Precision, RouteShape, Routes, SharedJob};
 use store::ExpertLayer;
 use stream::Lease;
 
 use super::Pass;
 use crate::ModelError;
 use crate::engine::Prefetch;
-use crate::routing::{Grouped, Routes};
+use crate::routing::Grouped;
 use crate::timing::{Lap, Phase};
 use crate::weights::{Moe, Shared};
 
@@ -40,10 +40,12 @@ enum Input {
 /// Host-side buffers of the experts' bookkeeping, reused from layer to layer.
 #[derive(Debug, Default)]
 pub(crate) struct MoeScratch {
-    /// `[n_token, n_expert]`
-    logits: Vec<f32>,
     routes: Routes,
+    /// Experts to take whatever the router says, `[n_token · k]`.
+    forced: Vec<u32>,
     grouped: Grouped,
+    /// The last layer's lease, if the backend may still be reading its records.
+    held: Option<Lease>,
     guess: Guess,
     /// Rows of the shared expert.
     shared_rows: Vec<(u32, u32)>,
@@ -56,11 +58,13 @@ impl<B: Backend> Pass<'_, B> {
     pub(super) fn experts(&mut self, layer: usize, w: &Moe<B>, lap: &mut Lap) -> Result<(), ModelError> {
         let (n, k) = (self.n_token, self.n_expert_used);
         let mut moe = std::mem::take(self.moe);
-        self.route(w, Input::Layer, n, &mut moe.logits);
-        let (renormalise, forced) = (self.config.norm_topk_prob, self.routing.forced(layer, self.first_row));
-        moe.routes
-            .choose(&moe.logits, self.config.n_expert, k, renormalise, forced)
-            .map_err(|_| ModelError::NonFinite { layer })?;
+        self.route(w, Input::Layer, n);
+        let forced = self.routing.forced(layer, (self.first_row, n), &mut moe.forced).then_some(&*moe.forced);
+        let chosen = self.choose(n, forced, &mut moe.routes);
+        // The backend has done all that came before the choice.
+        moe.held.take().into_iter().for_each(|lease| self.stream.release(lease));
+        self.check()?;
+        chosen.map_err(|NonFinite| ModelError::NonFinite { layer })?;
         self.routing.record(layer, k, &moe.routes.experts);
         moe.grouped.group(&moe.routes.experts, k, self.config.n_expert);
         let grouped = &moe.grouped;
@@ -73,7 +77,12 @@ impl<B: Backend> Pass<'_, B> {
         moe.shared_rows.extend((0..n as u32).map(|t| (t, (n * k) as u32 + t)));
         let shared = w.shared.as_ref().map(|w| w.job(&moe.shared_rows));
         let result = self.compute(&mut lease, shared, &moe.grouped, lap);
-        self.stream.release(lease);
+        if result.is_ok() && self.backend.borrows_records() {
+            moe.held = Some(lease);
+        } else {
+            self.backend.finish();
+            self.stream.release(lease);
+        }
         result?;
         let (s, dims) = (&mut *self.scratch, (n, k, self.config.d_model));
         let gate = w.shared.as_ref().map(|_| &s.shared_gate);
@@ -100,7 +109,11 @@ impl<B: Backend> Pass<'_, B> {
             self.timing.add(layer, Phase::Shared, lap.take());
         }
         loop {
-            let more = self.stream.next(lease, N_JOB_MAX);
+            let more = if self.backend.borrows_records() {
+                self.stream.next_keeping(lease, N_JOB_MAX, &mut || self.backend.finish())
+            } else {
+                self.stream.next(lease, N_JOB_MAX)
+            };
             self.timing.add(layer, Phase::ReadWait, lap.take());
             if !more? {
                 return Ok(());
@@ -134,17 +147,18 @@ impl<B: Backend> Pass<'_, B> {
         }
         let (s, eps) = (&mut *self.scratch, self.config.rms_norm_eps as f32);
         self.backend.rms_norm(&s.x, &next.post_attention_norm, eps, self.n_token, &mut s.guess);
-        self.route(&next.moe, Input::Guess, n, &mut moe.logits);
+        self.route(&next.moe, Input::Guess, n);
         let (n_expert, k, guess) = (self.config.n_expert, self.n_expert_used, &mut moe.guess);
         // Numbers that are not finite are an error when the layer itself routes.
-        if guess.routes.choose(&moe.logits, n_expert, k, false, None).is_ok() {
+        if self.choose(n, None, &mut guess.routes).is_ok() {
             guess.grouped.likeliest(&guess.routes.experts, k, n_expert, &mut guess.experts);
             self.stream.prefetch(layer, &guess.experts);
         }
     }
 
-    /// Router logits of the last `n` tokens, `[n, n_expert]`; for the layer itself also the shared expert's gate.
-    fn route(&mut self, w: &Moe<B>, input: Input, n: usize, logits: &mut Vec<f32>) {
+    /// Router logits of the last `n` tokens, `[n, n_expert]`, into `scratch.router`; for the layer itself also the shared
+    /// expert's gate.
+    fn route(&mut self, w: &Moe<B>, input: Input, n: usize) {
         let (s, first) = (&mut *self.scratch, self.n_token - n);
         let router = (&w.router, &mut s.router);
         match (input, &w.shared) {
@@ -155,8 +169,17 @@ impl<B: Backend> Pass<'_, B> {
             (Input::Layer, None) => self.backend.matmul(&mut [router], &s.h, first, n, Precision::Full),
             (Input::Guess, _) => self.backend.matmul(&mut [router], &s.guess, first, n, Precision::Full),
         }
-        logits.resize(n * self.config.n_expert, 0.0);
-        self.backend.read(&s.router, 0, logits);
+    }
+
+    /// What the router's logits of `n` tokens choose.
+    fn choose(&self, n: usize, forced: Option<&[u32]>, routes: &mut Routes) -> Result<(), NonFinite> {
+        let config = self.config;
+        let shape = RouteShape {
+            n_expert: config.n_expert,
+            k: self.n_expert_used,
+            renormalise: config.norm_topk_prob,
+        };
+        self.backend.choose(&self.scratch.router, shape, n, forced, routes)
     }
 }
 

@@ -8,9 +8,19 @@ use std::thread::JoinHandle;
 
 use memmap2::{MmapOptions, MmapRaw};
 
-/// One slot's bytes, page-aligned, owned by whoever holds it. Takes memory when it is first written, or before that by
-/// [`Prefault`].
-pub(crate) struct SlotBuffer {
+/// A slot's bytes that somebody else made: a device that reads records where they are.
+pub type SlotMemory = Box<dyn DerefMut<Target = [u8]> + Send + Sync>;
+
+/// One slot's bytes, page-aligned, owned by whoever holds it.
+pub(crate) enum SlotBuffer {
+    /// A part of a mapping.
+    Map(MapPart),
+    /// Taken from the system as long as it lives.
+    Given(SlotMemory),
+}
+
+/// Takes memory when it is first written, or before that by [`Prefault`].
+pub(crate) struct MapPart {
     /// Part `[offset .. offset + len]` of the mapping belongs to this value alone.
     map: Arc<MmapRaw>,
     offset: usize,
@@ -33,8 +43,8 @@ pub(crate) fn slot_buffers(n_slot: usize, slot_bytes: usize) -> io::Result<Vec<S
     // A kernel without large pages refuses, and small ones do.
     let _ = map.advise(memmap2::Advice::HugePage);
     let map = Arc::new(MmapRaw::from(map));
-    let slot = |idx| SlotBuffer { map: Arc::clone(&map), offset: idx * slot_bytes, len: slot_bytes };
-    Ok((0..n_slot).map(slot).collect())
+    let part = |idx| MapPart { map: Arc::clone(&map), offset: idx * slot_bytes, len: slot_bytes };
+    Ok((0..n_slot).map(|idx| SlotBuffer::Map(part(idx))).collect())
 }
 
 /// Bytes that take memory in one call.
@@ -53,11 +63,12 @@ pub(crate) struct Prefault {
 impl Prefault {
     /// Of all slots that one [`slot_buffers`] made; `None` where it is not worth it, or cannot be done.
     pub(crate) fn start(slots: &[SlotBuffer]) -> Option<Self> {
-        let bytes: usize = slots.iter().map(|slot| slot.len).sum();
+        let bytes: usize = slots.iter().map(|slot| slot.len()).sum();
         if bytes < PREFAULT_BYTES_MIN || !cfg!(target_os = "linux") {
             return None;
         }
-        let map = Arc::clone(&slots.first()?.map);
+        let SlotBuffer::Map(MapPart { map, .. }) = slots.first()? else { return None };
+        let map = Arc::clone(map);
         let is_over = Arc::new(AtomicBool::new(false));
         let stop = Arc::clone(&is_over);
         let take = move || {
@@ -97,8 +108,10 @@ fn take_memory(map: &MmapRaw, start: usize, len: usize) -> io::Result<()> {
 }
 
 impl SlotBuffer {
-    /// Gives the memory back to the system; the bytes are zero, or what they were, when they are read again.
+    /// Gives the memory back to the system, if it was not given; the bytes are zero, or what they were, when they are
+    /// read again.
     pub(crate) fn discard(&mut self) {
+        let SlotBuffer::Map(part) = self else { return };
         #[cfg(target_os = "linux")]
         let advice = memmap2::UncheckedAdvice::DontNeed;
         #[cfg(target_vendor = "apple")]
@@ -108,23 +121,33 @@ impl SlotBuffer {
         // SAFETY: the range is this buffer's own part of the mapping, nobody holds a reference into it (`&mut self`),
         // and all contents are valid bytes. A refusal keeps the memory.
         #[cfg(unix)]
-        let _ = unsafe { self.map.unchecked_advise_range(advice, self.offset, self.len) };
+        let _ = unsafe { part.map.unchecked_advise_range(advice, part.offset, part.len) };
     }
 }
 
 impl Deref for SlotBuffer {
     type Target = [u8];
     fn deref(&self) -> &[u8] {
-        // SAFETY: the part lies in the mapping, which lives as long as `self`; only `self` owns it, and anonymous
-        // memory is initialised.
-        unsafe { std::slice::from_raw_parts(self.map.as_ptr().add(self.offset), self.len) }
+        match self {
+            // SAFETY: the part lies in the mapping, which lives as long as `self`; only `self` owns it, and anonymous
+            // memory is initialised.
+            SlotBuffer::Map(part) => unsafe {
+                std::slice::from_raw_parts(part.map.as_ptr().add(part.offset), part.len)
+            },
+            SlotBuffer::Given(memory) => memory,
+        }
     }
 }
 
 impl DerefMut for SlotBuffer {
     fn deref_mut(&mut self) -> &mut [u8] {
-        // SAFETY: as in `deref`; `&mut self` is the only way to the part.
-        unsafe { std::slice::from_raw_parts_mut(self.map.as_mut_ptr().add(self.offset), self.len) }
+        match self {
+            // SAFETY: as in `deref`; `&mut self` is the only way to the part.
+            SlotBuffer::Map(part) => unsafe {
+                std::slice::from_raw_parts_mut(part.map.as_mut_ptr().add(part.offset), part.len)
+            },
+            SlotBuffer::Given(memory) => memory,
+        }
     }
 }
 

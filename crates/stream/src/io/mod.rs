@@ -20,6 +20,7 @@ use std::os::fd::BorrowedFd;
 
 use store::Blob;
 
+pub use arena::SlotMemory;
 pub(crate) use arena::{Prefault, SlotBuffer, slot_buffers};
 pub use drive::{DriveFacts, drive_facts, drive_key};
 pub use measure::{Tuned, measure_buffered_bandwidth, measure_read_bandwidth, tune};
