@@ -6,6 +6,7 @@
 
 mod adapter;
 mod context;
+mod format;
 mod kernel;
 mod ops;
 #[allow(unsafe_code, reason = "memory that the device and the host share, shaders without bounds checks")]
