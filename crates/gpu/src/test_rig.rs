@@ -65,3 +65,11 @@ pub(crate) fn assert_close(what: &str, got: &[f32], want: &[f32], bound: f64) {
         assert!(error <= bound, "{what}: number {i} is {got:e}, should be {want:e}: error {error:.2e}");
     }
 }
+
+/// Fails unless the bits agree.
+pub(crate) fn assert_same(what: &str, got: &[f32], want: &[f32]) {
+    assert_eq!(got.len(), want.len(), "{what}: lengths");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!(got.to_bits() == want.to_bits(), "{what}: number {i} is {got:e}, was {want:e}");
+    }
+}
