@@ -18,6 +18,8 @@ use crate::{GpuError, raw};
 
 /// Words of the arguments of all dispatches of a submission.
 const ARGS_WORDS: usize = 2 << 20;
+/// Words that say whether recorded work still counts.
+const CONTROL_WORDS: u64 = 16;
 /// Least bytes of the buffer that results come back in.
 const READBACK_BYTES_MIN: u64 = 1 << 20;
 /// Bytes that are written at a time, and pieces that are on their way at most.
@@ -90,6 +92,8 @@ pub(crate) struct Context {
     recorder: Mutex<Recorder>,
     /// `[ARGS_WORDS]`, written anew for each submission.
     args: Buf,
+    /// `[CONTROL_WORDS]`
+    control: Buf,
     next_id: AtomicU32,
     dropped: Arc<Mutex<Vec<u32>>>,
     /// The first thing that went wrong.
@@ -132,14 +136,27 @@ impl Context {
             note(&lost, format!("the device was lost ({reason:?}) {message}"));
         });
         let dropped = Arc::default();
-        let args = Buf {
-            raw: device.create_buffer(&descriptor(ARGS_WORDS as u64 * 4)),
-            id: 0,
+        let own = |id: u32, words: u64| Buf {
+            raw: device.create_buffer(&descriptor(words * 4)),
+            id,
             dropped: Arc::clone(&dropped),
         };
+        let (args, control) = (own(0, ARGS_WORDS as u64), own(1, CONTROL_WORDS));
         let recorder = Mutex::default();
-        let next_id = AtomicU32::new(1);
-        Ok(Self { report, features, limits, device, queue, recorder, args, next_id, dropped, failure })
+        let next_id = AtomicU32::new(2);
+        Ok(Self {
+            report,
+            features,
+            limits,
+            device,
+            queue,
+            recorder,
+            args,
+            control,
+            next_id,
+            dropped,
+            failure,
+        })
     }
 
     /// `bytes` zeros.
@@ -253,6 +270,23 @@ impl Context {
     /// The arguments of all dispatches: `array<u32>`.
     pub(crate) fn args_bind(&self) -> Bind<'_> {
         self.args.bind()
+    }
+
+    /// Words that say whether recorded work still counts: where word 0 is not 0, kernels that read it write nothing.
+    pub(crate) fn control(&self) -> Bind<'_> {
+        self.control.bind()
+    }
+
+    /// Word 0 of the control buffer, as of what was recorded before.
+    pub(crate) fn control_word(&self) -> u32 {
+        let mut word = [0; 4];
+        self.read(&self.control, 0, &mut word);
+        u32::from_le_bytes(word)
+    }
+
+    /// Sets word 0 of the control buffer, for what is recorded next.
+    pub(crate) fn control_set(&self, word: u32) {
+        self.write(&self.control, 0, &word.to_le_bytes());
     }
 
     /// Records a dispatch of `groups` workgroups.

@@ -6,6 +6,7 @@
 
 mod adapter;
 mod context;
+mod format;
 mod kernel;
 mod memory;
 mod ops;

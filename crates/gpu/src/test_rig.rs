@@ -1,6 +1,12 @@
 //! What the kernels' tests share: a device, random inputs, and how far results may lie apart.
 
+use std::ops::Range;
+use std::sync::Arc;
+
+use quant::{Buffer, Format, Matrix};
+
 use crate::context::{Buf, Context};
+use crate::ops::MatrixAt;
 
 /// A device for tests.
 pub(crate) struct Rig {
@@ -29,6 +35,31 @@ impl Rig {
         let buf = self.zeros(values.len());
         self.context.write(&buf, 0, bytemuck::cast_slice(values));
         buf
+    }
+
+    pub(crate) fn words(&self, words: &[u32]) -> Buf {
+        let buf = self.zeros(words.len());
+        self.context.write(&buf, 0, bytemuck::cast_slice(words));
+        buf
+    }
+
+    pub(crate) fn upload(&self, matrix: &Matrix) -> Uploaded {
+        self.upload_rows(matrix, 0..matrix.rows())
+    }
+
+    /// Some rows, behind something else, with gaps between the planes.
+    pub(crate) fn upload_rows(&self, matrix: &Matrix, rows: Range<usize>) -> Uploaded {
+        let view = matrix.view();
+        let (mut bytes, mut planes) = (vec![0xff; 64], [0; 3]);
+        for (at, plane) in planes.iter_mut().zip([view.codes, view.scales, view.biases]) {
+            *at = bytes.len() as u32 / 4;
+            let row_bytes = plane.len() / view.rows;
+            bytes.extend_from_slice(&plane[rows.start * row_bytes..rows.end * row_bytes]);
+            bytes.resize((bytes.len() + 64).next_multiple_of(64), 0xff);
+        }
+        let buf = self.context.buffer(bytes.len() as u64);
+        self.context.write(&buf, 0, &bytes);
+        Uploaded { buf, format: view.format, rows: rows.len(), cols: view.cols, planes }
     }
 
     pub(crate) fn read(&self, buf: &Buf, n: usize) -> Vec<f32> {
@@ -63,5 +94,63 @@ pub(crate) fn assert_close(what: &str, got: &[f32], want: &[f32], bound: f64) {
         let (got, want) = (f64::from(got), f64::from(want));
         let error = (got - want).abs() / mean.sqrt().max(want.abs()).max(1e-38);
         assert!(error <= bound, "{what}: number {i} is {got:e}, should be {want:e}: error {error:.2e}");
+    }
+}
+
+/// Every stored format, with numbers of columns that tell its mistakes.
+pub(crate) fn formats() -> Vec<(Format, [usize; 3])> {
+    let float = [Format::F32, Format::F16, Format::Bf16].map(|format| (format, [17, 64, 3]));
+    let groups = Format::AFFINE_GROUPS;
+    let affine = Format::AFFINE_BITS.into_iter().flat_map(|bits| groups.map(|group| (bits, group)));
+    let affine = affine.map(|(bits, group)| {
+        let cols = usize::from(group);
+        (Format::Affine { bits, group }, [cols, 3 * cols, 6 * cols])
+    });
+    float.into_iter().chain(affine).collect()
+}
+
+/// A random matrix whose products with normal vectors are about normal.
+pub(crate) fn stored(seed: u64, format: Format, rows: usize, cols: usize) -> Matrix {
+    let scale = 1.0 / (cols as f32).sqrt();
+    let numbers: Vec<f32> = random(seed, rows * cols).iter().map(|x| x * scale).collect();
+    encoded(format, rows, cols, &numbers)
+}
+
+/// A matrix of these numbers.
+pub(crate) fn encoded(format: Format, rows: usize, cols: usize, numbers: &[f32]) -> Matrix {
+    let mut buffer = Buffer::zeroed(format.matrix_bytes(rows, cols)).unwrap();
+    let planes = format.planes(rows, cols);
+    for (r, row) in numbers.chunks_exact(cols).enumerate() {
+        let (mut codes, groups) = (vec![0; format.row_bytes(cols)], format.row_groups(cols) * 2);
+        let (mut scales, mut biases) = (vec![0; groups], vec![0; groups]);
+        quant::encode_row(format, row, &mut codes, &mut scales, &mut biases).unwrap();
+        for (plane, bytes) in planes.iter().zip([codes, scales, biases]) {
+            buffer[plane.start + r * bytes.len()..][..bytes.len()].copy_from_slice(&bytes);
+        }
+    }
+    Matrix::new(format, rows, cols, Arc::new(buffer), 0).unwrap()
+}
+
+/// Fails unless the bits agree.
+pub(crate) fn assert_same(what: &str, got: &[f32], want: &[f32]) {
+    assert_eq!(got.len(), want.len(), "{what}: lengths");
+    for (i, (got, want)) in got.iter().zip(want).enumerate() {
+        assert!(got.to_bits() == want.to_bits(), "{what}: number {i} is {got:e}, should be {want:e}");
+    }
+}
+
+/// A matrix in memory of the device.
+pub(crate) struct Uploaded {
+    buf: Buf,
+    format: Format,
+    rows: usize,
+    cols: usize,
+    planes: [u32; 3],
+}
+
+impl Uploaded {
+    pub(crate) fn at(&self) -> MatrixAt<'_> {
+        let Self { format, rows, cols, planes, .. } = *self;
+        MatrixAt { format, rows, cols, buf: self.buf.bind(), planes }
     }
 }

@@ -1,5 +1,6 @@
 //! The operations: what each dispatches, beside the texts in `wgsl/`.
 
+pub(crate) mod embed;
 pub(crate) mod pointwise;
 
 use quant::Format;
