@@ -169,6 +169,7 @@ fn combine(
     StreamStats {
         n_hit: count(a.n_hit, b.n_hit),
         n_miss: count(a.n_miss, b.n_miss),
+        n_held: count(a.n_held, b.n_held),
         read_bytes: count(a.read_bytes, b.read_bytes),
         n_retry: count(a.n_retry, b.n_retry),
         wait: time(a.wait, b.wait),

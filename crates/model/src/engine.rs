@@ -3,7 +3,7 @@
 use std::io;
 use std::ops::ControlFlow;
 
-use kernels::{Backend, DELTA_CHUNK, KvFormat, Rope};
+use kernels::{Backend, DELTA_CHUNK, HeldShape, KvFormat, Rope};
 use quant::Format;
 use store::{Blob, ModelConfig, Store};
 use stream::{
@@ -112,7 +112,7 @@ impl<B: Backend> Engine<B> {
     /// As [`Self::load`], with the experts' files opened by the caller.
     pub(crate) fn load_from(
         store: &Store,
-        backend: B,
+        mut backend: B,
         options: EngineOptions,
         files: Vec<RecordFile>,
         progress: &mut dyn FnMut(u64),
@@ -123,8 +123,10 @@ impl<B: Backend> Engine<B> {
             return Err(ModelError::ExpertCount { asked: n_expert_used, n_expert: config.n_expert });
         }
         let n_batch = options.n_batch.max(1).next_multiple_of(DELTA_CHUNK);
+        let n_place = backend.hold_layers(&held_shapes(store));
         let make = |n_slot, slot_bytes| backend.record_memory(n_slot, slot_bytes);
-        let stream = ExpertStream::new_in(files, options.stream, &make)?;
+        let mut stream = ExpertStream::new_in(files, options.stream, &make)?;
+        stream.hold(n_place);
         let dense = store.load_dense(progress)?;
         let weights = Weights::bind(&backend, &config, &dense);
         Ok(Self {
@@ -334,13 +336,14 @@ impl<B: Backend> Engine<B> {
             timing: &mut self.timing,
             routing: &mut self.routing,
             prefetch: self.prefetch,
+            is_watched: trace.is_some(),
             pos,
             n_token,
             first_row: 0,
             n_wanted,
         };
         let backend = pass.backend;
-        let ran = pass.run(ids, session, &mut |layer, x| {
+        let ran = pass.run(ids, &mut session.layers, &mut |layer, x| {
             if let Some(trace) = &mut trace {
                 trace(backend, layer, x);
             }
@@ -363,8 +366,15 @@ impl<B: Backend> Engine<B> {
             let n = N_LOGITS.min(n_row - start);
             pass.head(start, n);
             for row in 0..n {
-                backend.read(&pass.scratch.logits, row * n_vocab, &mut session.logits);
-                pass.check()?;
+                loop {
+                    backend.read(&pass.scratch.logits, row * n_vocab, &mut session.logits);
+                    pass.check()?;
+                    if pass.settle(&mut session.layers)? {
+                        break;
+                    }
+                    pass.norm(&pass.weights.final_norm);
+                    pass.head(start, n);
+                }
                 if let Logits::All(sink) = logits {
                     sink(pos + start + row, &session.logits);
                 }
@@ -388,6 +398,20 @@ pub(crate) fn record_files(store: &Store, open: &Open<'_>) -> Result<Vec<RecordF
         })
     };
     store.manifest().experts.iter().enumerate().map(layer).collect()
+}
+
+/// What a backend that holds experts must know.
+fn held_shapes(store: &Store) -> Vec<HeldShape> {
+    let config = store.config();
+    let shape = |experts: &store::ExpertLayer| HeldShape {
+        n_expert: config.n_expert,
+        d_model: config.d_model,
+        d_ff: config.d_ff_expert,
+        formats: experts.formats,
+        offsets: store::ExpertLayer::ranges(&experts.formats, config).map(|part| part.start),
+        record_bytes: store::ExpertLayer::stride_bytes(&experts.formats, config),
+    };
+    store.manifest().experts.iter().map(shape).collect()
 }
 
 /// A checksum as the manifest writes it.

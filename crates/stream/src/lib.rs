@@ -15,6 +15,7 @@ mod policy;
 mod replay;
 mod slots;
 mod stream;
+mod tier;
 mod trace;
 
 pub use error::StreamError;
@@ -31,4 +32,5 @@ pub use options::{CacheMode, Method, StreamOptions, Tuning};
 pub use replay::{Use, belady_misses, lru_misses, misses_by, policy_misses};
 pub use slots::{MakeSlots, SlotLimit};
 pub use stream::{ExpertStream, LayerStats, Lease, RecordFile, StreamStats};
+pub use tier::Admission;
 pub use trace::{RoutingTrace, TraceError};

@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use crate::adapt::Adaptive;
 use crate::io::{Prefault, SlotBuffer, SlotMemory, slot_buffers};
 use crate::policy::Policy;
+use crate::tier::Tier;
 use crate::{CacheMode, StreamError};
 
 /// In the table: not in memory, and not on its way.
@@ -87,6 +88,8 @@ pub(crate) struct Slots {
     parked: Vec<usize>,
     policy: Policy,
     pub(crate) heat: Adaptive,
+    /// What a device holds as well, or instead.
+    pub(crate) tier: Tier,
 }
 
 impl Slots {
@@ -121,6 +124,7 @@ impl Slots {
             parked: (0..n_slot).rev().collect(),
             policy: Policy::new(n_expert.len(), n_expert_max, n_slot),
             heat: Adaptive::new(n_expert, n_slot),
+            tier: Tier::default(),
         })
     }
 
@@ -306,7 +310,11 @@ impl Slots {
         let slot = &mut self.slots[slot_idx];
         slot.content = match std::mem::replace(&mut slot.content, Content::Reading) {
             Content::Ready(buffer) if self.mode != CacheMode::Page => {
-                self.policy.insert(slot.key.layer, slot_idx, self.heat.heat().score(slot.key.record));
+                let record = slot.key.record;
+                // What a device holds needs no slot.
+                let score =
+                    if self.tier.holds(record) { f64::NEG_INFINITY } else { self.heat.heat().score(record) };
+                self.policy.insert(slot.key.layer, slot_idx, score);
                 Content::Ready(buffer)
             }
             Content::Ready(buffer) => {

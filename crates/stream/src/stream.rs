@@ -9,6 +9,7 @@ use crate::heat::Heat;
 use crate::io::{Done, Job, Outcome, Readers, Urgency};
 use crate::lookahead::Lookahead;
 use crate::slots::{Content, Key, MakeSlots, N_SLOT_MIN, SlotLimit, Slots, Spare};
+use crate::tier::{Admission, Tier};
 use crate::{Backing, CacheMode, Method, ReadAt, StreamError, StreamOptions};
 
 /// Records of one lease that are being read or wait to be computed, at most: enough to keep any drive busy,
@@ -40,6 +41,8 @@ pub struct StreamStats {
     pub n_hit: u64,
     /// Requests that had to read.
     pub n_miss: u64,
+    /// Those of the hits that a device held in memory of its own.
+    pub n_held: u64,
     /// Bytes read, failed attempts and reads ahead included.
     pub read_bytes: u64,
     /// Reads tried again.
@@ -76,6 +79,8 @@ pub struct Lease {
     pending: Vec<usize>,
     /// Places that have no slot yet, the next one last.
     missing: Vec<usize>,
+    /// Places that a device holds.
+    held: Vec<usize>,
     /// Was it read for this lease?
     is_read: Vec<bool>, // [n]
     /// Places that were read for this lease and were not given back.
@@ -95,6 +100,11 @@ impl Lease {
     /// Experts, as requested.
     pub fn experts(&self) -> &[usize] {
         &self.experts
+    }
+
+    /// Places of those that a device holds ([`ExpertStream::hold`]): [`ExpertStream::next`] does not give them.
+    pub fn held(&self) -> &[usize] {
+        &self.held
     }
 
     /// Must some of them be read?
@@ -248,7 +258,8 @@ impl ExpertStream {
             lease.experts.push(expert);
             lease.slots.push(None);
             lease.is_read.push(false);
-            lease.missing.push(place);
+            let list = if self.slots.tier.holds(record) { &mut lease.held } else { &mut lease.missing };
+            list.push(place);
         }
         lease.missing.reverse();
         let n_right = self.take_present(&mut lease);
@@ -258,12 +269,48 @@ impl ExpertStream {
             1 => self.lookahead.learn(layer, n_right, n_wrong, n_miss + n_right),
             _ => self.lookahead.learn_reads(layer, n_miss + n_right),
         }
-        self.stats.n_hit += (n - n_miss) as u64;
-        self.stats.n_miss += n_miss as u64;
-        self.layer_stats[layer].n_hit += (n - n_miss) as u64;
-        self.layer_stats[layer].n_miss += n_miss as u64;
+        self.count(layer, n - n_miss, n_miss, lease.held.len());
         self.start_reads(&mut lease);
         lease
+    }
+
+    /// Takes note that one token used these experts of a layer, which a device holds and has computed by itself.
+    ///
+    /// # Panics
+    /// There is no such layer or expert.
+    pub fn note_held(&mut self, layer: usize, experts: impl ExactSizeIterator<Item = usize>) {
+        if layer == 0 && self.slots.heat.choose(1) {
+            self.slots.reorder();
+        }
+        self.slots.heat.advance(layer, 1);
+        self.count(layer, experts.len(), 0, experts.len());
+        for expert in experts {
+            let record = self.key(layer, expert).record;
+            self.slots.heat.touch(layer, record, std::iter::once(0), true);
+        }
+    }
+
+    fn count(&mut self, layer: usize, n_hit: usize, n_miss: usize, n_held: usize) {
+        self.stats.n_hit += n_hit as u64;
+        self.stats.n_miss += n_miss as u64;
+        self.stats.n_held += n_held as u64;
+        self.layer_stats[layer].n_hit += n_hit as u64;
+        self.layer_stats[layer].n_miss += n_miss as u64;
+    }
+
+    /// A device can hold so many records of each layer.
+    pub fn hold(&mut self, n_place: usize) {
+        self.slots.tier = Tier::new(self.layers.len(), self.slots.n_record(), n_place);
+    }
+
+    /// Whether the device should hold the expert at a place that [`Self::next`] gave last; if so, it counts as held from
+    /// now on. Only a free place is taken, unless `may_evict`.
+    pub fn admit(&mut self, lease: &Lease, place: usize, may_evict: bool) -> Option<Admission> {
+        let (layer, expert) = (lease.layer, lease.experts[place]);
+        let Key { record, .. } = self.key(layer, expert);
+        let Slots { tier, heat, .. } = &mut self.slots;
+        let (place, old) = tier.admit(heat.heat(), layer, record, may_evict)?;
+        Some(Admission { layer, expert, place, instead: old.map(|record| record - self.first[layer]) })
     }
 
     /// Gives back what the last call gave, and then gives the experts that are in memory by now, at most
@@ -350,6 +397,7 @@ impl ExpertStream {
         lease.missing.clear();
         lease.ready.clear();
         lease.kept.clear();
+        lease.held.clear();
         lease.is_read.clear();
         lease.n_read = 0;
         self.leases.push(lease);
@@ -374,7 +422,8 @@ impl ExpertStream {
         let n_max = self.slots.n_live() / GUESS_SHARE + GUESSES_MIN;
         for &expert in experts {
             let key = self.key(layer, expert);
-            if self.slots.find(key).is_none() && self.spare.len() < n_max {
+            let is_there = self.slots.find(key).is_some() || self.slots.tier.holds(key.record);
+            if !is_there && self.spare.len() < n_max {
                 let heat = self.slots.heat.heat().after_uses(key.record, GUESS_USES);
                 if !self.start_spare(key, expert, Spare::Guess, heat) {
                     break;

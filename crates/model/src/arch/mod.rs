@@ -26,7 +26,7 @@ use crate::ModelError;
 use crate::engine::Prefetch;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
-use crate::session::{LayerState, Session};
+use crate::session::LayerState;
 use crate::timing::{Lap, Phase, Timing};
 use crate::weights::{Mixer, Weights};
 
@@ -45,6 +45,8 @@ pub(crate) struct Pass<'a, B: Backend> {
     pub(crate) timing: &'a mut Timing,
     pub(crate) routing: &'a mut Routing,
     pub(crate) prefetch: Prefetch,
+    /// Does somebody want to see what happens between the layers?
+    pub(crate) is_watched: bool,
     /// Position of the batch's first token.
     pub(crate) pos: usize,
     /// Tokens in the batch; after the last layer, those whose output is wanted.
@@ -61,7 +63,7 @@ impl<B: Backend> Pass<'_, B> {
     pub(crate) fn run(
         &mut self,
         ids: &[u32],
-        session: &mut Session<B>,
+        states: &mut [LayerState<B>],
         trace: &mut dyn FnMut(usize, &B::Tensor),
     ) -> Result<(), ModelError> {
         let mut lap = Lap::start();
@@ -70,27 +72,53 @@ impl<B: Backend> Pass<'_, B> {
         self.guess(0, &mut moe);
         *self.moe = moe;
         self.timing.embed += lap.take();
-        for (i, (layer, state)) in self.weights.layers.iter().zip(&mut session.layers).enumerate() {
-            self.norm(&layer.input_norm);
-            match (&layer.mixer, state) {
-                (Mixer::Attention(w), LayerState::Attention(kv)) => self.attention(i, w, kv, &mut lap),
-                (Mixer::DeltaNet(w), LayerState::DeltaNet(state)) => self.delta_net(i, w, state, &mut lap),
-                _ => unreachable!("a session is made from the engine's own configuration"),
-            }
-            self.backend.add(&mut self.scratch.x, &self.scratch.y, self.n_token * self.config.d_model);
-            self.timing.add(i, Phase::Output, lap.take());
-            if i + 1 == self.weights.layers.len() {
-                self.keep_wanted();
-            }
-            if self.n_token > 0 {
-                self.norm(&layer.post_attention_norm);
-                self.experts(i, &layer.moe, &mut lap)?;
-            }
+        for i in 0..self.weights.layers.len() {
+            self.mix(i, &mut states[i], &mut lap);
+            self.feed_forward(i, false, &mut lap)?;
             trace(i, &self.scratch.x);
         }
         self.timing.n_token += ids.len();
         self.timing.n_batch += 1;
         Ok(())
+    }
+
+    /// Once something was read that came after the last layer: had every mixture that the backend computed by itself
+    /// what it needed? If not, the layers from there on were for nothing, and are run now.
+    pub(crate) fn settle(&mut self, states: &mut [LayerState<B>]) -> Result<bool, ModelError> {
+        let Some(layer) = self.note_mixtures() else { return Ok(true) };
+        let mut lap = Lap::start();
+        self.feed_forward(layer, true, &mut lap)?;
+        for i in layer + 1..self.weights.layers.len() {
+            self.mix(i, &mut states[i], &mut lap);
+            self.feed_forward(i, false, &mut lap)?;
+        }
+        Ok(false)
+    }
+
+    /// `x += attention_or_delta_net(norm(x))`
+    fn mix(&mut self, i: usize, state: &mut LayerState<B>, lap: &mut Lap) {
+        let layer = &self.weights.layers[i];
+        self.norm(&layer.input_norm);
+        match (&layer.mixer, state) {
+            (Mixer::Attention(w), LayerState::Attention(kv)) => self.attention(i, w, kv, lap),
+            (Mixer::DeltaNet(w), LayerState::DeltaNet(state)) => self.delta_net(i, w, state, lap),
+            _ => unreachable!("a session is made from the engine's own configuration"),
+        }
+        self.backend.add(&mut self.scratch.x, &self.scratch.y, self.n_token * self.config.d_model);
+        self.timing.add(i, Phase::Output, lap.take());
+        if i + 1 == self.weights.layers.len() {
+            self.keep_wanted();
+        }
+    }
+
+    /// `x += experts(norm(x))`; `must_ask`: the host chooses, whatever the backend could do by itself.
+    fn feed_forward(&mut self, i: usize, must_ask: bool, lap: &mut Lap) -> Result<(), ModelError> {
+        if self.n_token == 0 {
+            return Ok(());
+        }
+        let layer = &self.weights.layers[i];
+        self.norm(&layer.post_attention_norm);
+        self.experts(i, &layer.moe, must_ask, lap)
     }
 
     /// Nothing comes after the last layer's experts but logits: tokens whose logits nobody wants leave before them.

@@ -5,7 +5,7 @@
 //! I/O can change a bit.
 
 use arrayvec::ArrayVec;
-use kernels::{Backend, ExpertJob, NonFinite, Precision, RouteShape, Routes, SharedJob};
+use kernels::{Backend, ExpertJob, HeldJob, Mixture, NonFinite, Precision, RouteShape, Routes, SharedJob};
 use store::ExpertLayer;
 use stream::Lease;
 
@@ -47,6 +47,9 @@ pub(crate) struct MoeScratch {
     /// The last layer's lease, if the backend may still be reading its records.
     held: Option<Lease>,
     guess: Guess,
+    /// Layers whose mixture the backend computes by itself, and what it chose there, `[layers, k]`.
+    by_itself: Vec<usize>,
+    chosen: Vec<u32>,
     /// Rows of the shared expert.
     shared_rows: Vec<(u32, u32)>,
     /// Rows of the residual stream on their way to another place.
@@ -55,10 +58,72 @@ pub(crate) struct MoeScratch {
 
 impl<B: Backend> Pass<'_, B> {
     /// `x += Σ_j weight_j · expert_j(h) + σ(gate · h) · shared(h)`.
-    pub(super) fn experts(&mut self, layer: usize, w: &Moe<B>, lap: &mut Lap) -> Result<(), ModelError> {
-        let (n, k) = (self.n_token, self.n_expert_used);
+    pub(super) fn experts(
+        &mut self,
+        layer: usize,
+        w: &Moe<B>,
+        must_ask: bool,
+        lap: &mut Lap,
+    ) -> Result<(), ModelError> {
         let mut moe = std::mem::take(self.moe);
-        self.route(w, Input::Layer, n);
+        self.route(w, Input::Layer, self.n_token);
+        // Behind the rows of the routed experts.
+        let (n, k) = (self.n_token, self.n_expert_used);
+        moe.shared_rows.clear();
+        moe.shared_rows.extend((0..n as u32).map(|t| (t, (n * k) as u32 + t)));
+        let result = if !must_ask && self.mixture(layer, w, &moe.shared_rows) {
+            moe.by_itself.push(layer);
+            self.timing.add(layer, Phase::Experts, lap.take());
+            Ok(())
+        } else {
+            self.ask(layer, w, &mut moe, lap)
+        };
+        *self.moe = moe;
+        result
+    }
+
+    /// Has the backend route and compute a single token's mixture by itself, if it can and nobody wants to know.
+    fn mixture(&mut self, layer: usize, w: &Moe<B>, shared_rows: &[(u32, u32)]) -> bool {
+        if self.n_token != 1 || self.is_watched || !self.routing.is_own() {
+            return false;
+        }
+        let shape = self.route_shape();
+        let s = &mut *self.scratch;
+        self.backend.mixture(Mixture {
+            layer,
+            shape,
+            logits: &s.router,
+            shared: w.shared.as_ref().map(|w| (w.job(shared_rows), &s.shared_gate)),
+            h: &s.h,
+            routed: &mut s.routed,
+            x: &mut s.x,
+        })
+    }
+
+    /// Takes note of what the backend chose by itself since the last call; the first layer where it could not.
+    pub(super) fn note_mixtures(&mut self) -> Option<usize> {
+        let MoeScratch { by_itself, chosen, .. } = self.moe;
+        if by_itself.is_empty() {
+            return None;
+        }
+        chosen.clear();
+        let stopped = self.backend.stopped(chosen);
+        for (&layer, chosen) in by_itself.iter().zip(chosen.chunks_exact(self.n_expert_used)) {
+            self.stream.note_held(layer, chosen.iter().map(|&expert| expert as usize));
+        }
+        by_itself.clear();
+        stopped
+    }
+
+    /// The mixture with a choice on the host, which has records read that are not in memory.
+    fn ask(
+        &mut self,
+        layer: usize,
+        w: &Moe<B>,
+        moe: &mut MoeScratch,
+        lap: &mut Lap,
+    ) -> Result<(), ModelError> {
+        let (n, k) = (self.n_token, self.n_expert_used);
         let forced = self.routing.forced(layer, (self.first_row, n), &mut moe.forced).then_some(&*moe.forced);
         let chosen = self.choose(n, forced, &mut moe.routes);
         // The backend has done all that came before the choice.
@@ -70,11 +135,8 @@ impl<B: Backend> Pass<'_, B> {
         let grouped = &moe.grouped;
         let tokens_of = |place: usize| grouped.rows_of(place).iter().map(|&(token, _)| token as usize);
         let mut lease = self.stream.lease(layer, n, &grouped.experts, tokens_of);
-        self.guess(layer + 1, &mut moe);
+        self.guess(layer + 1, moe);
         self.timing.add(layer, Phase::Router, lap.take());
-        // Behind the rows of the routed experts.
-        moe.shared_rows.clear();
-        moe.shared_rows.extend((0..n as u32).map(|t| (t, (n * k) as u32 + t)));
         let shared = w.shared.as_ref().map(|w| w.job(&moe.shared_rows));
         let result = self.compute(&mut lease, shared, &moe.grouped, lap);
         if result.is_ok() && self.backend.borrows_records() {
@@ -88,7 +150,6 @@ impl<B: Backend> Pass<'_, B> {
         let gate = w.shared.as_ref().map(|_| &s.shared_gate);
         self.backend.combine(&mut s.x, &s.routed, &moe.routes.weights, gate, dims);
         self.timing.add(layer, Phase::Experts, lap.take());
-        *self.moe = moe;
         Ok(())
     }
 
@@ -108,6 +169,14 @@ impl<B: Backend> Pass<'_, B> {
             self.backend.experts(&[], shared.take(), &s.h, &mut s.routed);
             self.timing.add(layer, Phase::Shared, lap.take());
         }
+        if !lease.held().is_empty() {
+            let job =
+                |&place: &usize| HeldJob { expert: lease.experts()[place], rows: grouped.rows_of(place) };
+            for places in lease.held().chunks(N_JOB_MAX) {
+                let jobs: ArrayVec<HeldJob<'_>, N_JOB_MAX> = places.iter().map(job).collect();
+                self.backend.experts_held(layer, &jobs, &self.scratch.h, &mut self.scratch.routed);
+            }
+        }
         loop {
             let more = if self.backend.borrows_records() {
                 self.stream.next_keeping(lease, N_JOB_MAX, &mut || self.backend.finish())
@@ -118,14 +187,27 @@ impl<B: Backend> Pass<'_, B> {
             if !more? {
                 return Ok(());
             }
-            let job = |&place: &usize| {
-                let record = self.stream.record(lease, place);
-                let [gate, up, down] = ExpertLayer::parts(&self.formats[layer], self.config, record);
-                ExpertJob { gate, up, down, rows: grouped.rows_of(place) }
-            };
-            let jobs: ArrayVec<ExpertJob<'_>, N_JOB_MAX> = lease.ready().iter().map(job).collect();
-            self.backend.experts(&jobs, shared.take(), &self.scratch.h, &mut self.scratch.routed);
+            {
+                let job = |&place: &usize| {
+                    let record = self.stream.record(lease, place);
+                    let [gate, up, down] = ExpertLayer::parts(&self.formats[layer], self.config, record);
+                    ExpertJob { gate, up, down, rows: grouped.rows_of(place) }
+                };
+                let jobs: ArrayVec<ExpertJob<'_>, N_JOB_MAX> = lease.ready().iter().map(job).collect();
+                self.backend.experts(&jobs, shared.take(), &self.scratch.h, &mut self.scratch.routed);
+            }
+            self.hand_over(lease);
             self.timing.add(layer, Phase::Experts, lap.take());
+        }
+    }
+
+    /// Gives the backend the experts that it should hold itself, of those that are in memory now. A prompt uses almost
+    /// all: it pushes out nothing.
+    fn hand_over(&mut self, lease: &Lease) {
+        for &place in lease.ready() {
+            if let Some(a) = self.stream.admit(lease, place, self.n_token == 1) {
+                self.backend.hold(a.layer, a.expert, self.stream.record(lease, place), a.place, a.instead);
+            }
         }
     }
 
@@ -173,13 +255,12 @@ impl<B: Backend> Pass<'_, B> {
 
     /// What the router's logits of `n` tokens choose.
     fn choose(&self, n: usize, forced: Option<&[u32]>, routes: &mut Routes) -> Result<(), NonFinite> {
+        self.backend.choose(&self.scratch.router, self.route_shape(), n, forced, routes)
+    }
+
+    fn route_shape(&self) -> RouteShape {
         let config = self.config;
-        let shape = RouteShape {
-            n_expert: config.n_expert,
-            k: self.n_expert_used,
-            renormalise: config.norm_topk_prob,
-        };
-        self.backend.choose(&self.scratch.router, shape, n, forced, routes)
+        RouteShape { n_expert: config.n_expert, k: self.n_expert_used, renormalise: config.norm_topk_prob }
     }
 }
 

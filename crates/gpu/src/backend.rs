@@ -1,0 +1,288 @@
+//! The operations of [`kernels::Backend`] on a device.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use kernels::{
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeldJob, HeldShape, KvFormat,
+    Mixture, NonFinite, Precision, RecordMemory, Rope, RouteShape, Routes, SharedJob,
+};
+use quant::{Matrix, MatrixRef};
+
+use crate::context::{Bind, Buf, Context, lock};
+use crate::memory::{GpuTensor, GpuWeights, RecordSlab, RecordSlabs, Slabs};
+use crate::ops::attention::GpuKv;
+use crate::ops::pointwise::Combine;
+use crate::ops::{Product, Records};
+use crate::{AdapterReport, GpuError};
+
+/// A GPU that computes.
+pub struct Gpu {
+    context: Context,
+    slabs: Slabs,
+    records: RecordSlabs,
+    /// Is the call that runs one of a single token?
+    is_step: AtomicBool,
+    /// `[pairs of a call, d_ff]`
+    hidden: Mutex<Option<Buf>>,
+}
+
+impl Gpu {
+    /// Opens adapter `index`, or the best one that can be used.
+    ///
+    /// # Errors
+    /// There is none, it lacks something, or its driver refuses.
+    pub fn open(index: Option<usize>) -> Result<Self, GpuError> {
+        Ok(Self {
+            context: Context::open(index)?,
+            slabs: Slabs::default(),
+            records: RecordSlabs::default(),
+            is_step: AtomicBool::new(false),
+            hidden: Mutex::default(),
+        })
+    }
+
+    /// The adapter.
+    pub fn adapter(&self) -> &AdapterReport {
+        &self.context.report
+    }
+
+    fn is_step(&self) -> bool {
+        self.is_step.load(Ordering::Relaxed)
+    }
+
+    /// Runs `with` on room for the hidden rows of `n` floats.
+    fn with_hidden(&self, n: usize, with: impl FnOnce(Bind<'_>)) {
+        let mut hidden = lock(&self.hidden);
+        let bytes = n as u64 * 4;
+        if hidden.as_ref().is_none_or(|buf| buf.bytes() < bytes) {
+            *hidden = Some(self.context.buffer(bytes.next_power_of_two()));
+        }
+        with(hidden.as_ref().expect("made above").bind());
+    }
+
+    /// Computes the jobs whose records lie in one slab.
+    fn experts_of_slab(
+        &self,
+        slab: &RecordSlab,
+        jobs: &[(u32, ExpertJob<'_>)],
+        x: &GpuTensor,
+        out: &GpuTensor,
+    ) {
+        let Some((_, first)) = jobs.first() else { return };
+        let records = layout(first);
+        let rows: Vec<JobRows<'_>> = jobs.iter().map(|(at, job)| (*at, job.rows)).collect();
+        self.experts_at(&records, slab.buf.bind(), &rows, x, out);
+    }
+
+    /// Computes experts whose records start at these words of `slab`.
+    fn experts_at(
+        &self,
+        records: &Records,
+        slab: Bind<'_>,
+        jobs: &[JobRows<'_>],
+        x: &GpuTensor,
+        out: &GpuTensor,
+    ) {
+        let n_pair: usize = jobs.iter().map(|(_, rows)| rows.len()).sum();
+        self.with_hidden(n_pair * records.d_ff, |hidden| {
+            if self.is_step() {
+                let pair = |(at, rows): &JobRows<'_>| {
+                    let at = *at;
+                    rows.iter().flat_map(move |&(row_in, row_out)| [at, row_in, row_out, 0]).collect::<Vec<u32>>()
+                };
+                let words: Vec<u32> = jobs.iter().flat_map(pair).collect();
+                let pairs = (self.context.args_bind(), self.context.args(&words));
+                self.context.experts_step(records, slab, pairs, n_pair, x.bind(), hidden, out.bind());
+            } else {
+                self.experts_of_prompt(records, slab, jobs, n_pair, (x.bind(), hidden, out.bind()));
+            }
+        });
+    }
+
+    fn experts_of_prompt(
+        &self,
+        records: &Records,
+        slab: Bind<'_>,
+        jobs: &[JobRows<'_>],
+        n_pair: usize,
+        (x, hidden, out): (Bind<'_>, Bind<'_>, Bind<'_>),
+    ) {
+        let flat = jobs.iter().flat_map(|(_, rows)| rows.iter().flat_map(|&(row_in, row_out)| [row_in, row_out]));
+        let rows_at = self.context.args_room(2 * n_pair + 4 * jobs.len());
+        let mut words: Vec<u32> = flat.collect();
+        let (mut first_pair, mut n_row_max) = (0, 0);
+        for &(at, rows) in jobs {
+            words.extend([at, rows_at + 2 * first_pair, rows.len() as u32, first_pair]);
+            first_pair += rows.len() as u32;
+            n_row_max = n_row_max.max(rows.len());
+        }
+        let at = self.context.args(&words);
+        debug_assert_eq!(at, rows_at);
+        let jobs_at = (self.context.args_bind(), at + 2 * n_pair as u32);
+        self.context.experts_prompt(records, slab, jobs_at, jobs.len(), n_pair, n_row_max, x, hidden, out);
+    }
+
+    fn shared(&self, job: &SharedJob<'_, GpuWeights>, x: &GpuTensor, out: &GpuTensor) {
+        let (gate, up, down) = (job.gate.whole(), job.up.whole(), job.down.whole());
+        self.with_hidden(job.rows.len() * gate.rows, |hidden| {
+            if self.is_step() {
+                self.context.shared_step(gate, up, down, job.rows, x.bind(), hidden, out.bind());
+            } else {
+                self.context.shared_prompt(gate, up, down, job.rows, x.bind(), hidden, out.bind());
+            }
+        });
+    }
+}
+
+/// Word where an expert's record starts, and its pairs of rows.
+type JobRows<'a> = (u32, &'a [(u32, u32)]);
+
+/// How the record of a job is laid out, from its gate on.
+fn layout(job: &ExpertJob<'_>) -> Records {
+    let start = job.gate.codes.as_ptr() as usize;
+    let planes = |w: &MatrixRef<'_>| {
+        [w.codes, w.scales, w.biases].map(|plane| {
+            // Plain floats have no scales; their place is never read.
+            if plane.is_empty() { 0 } else { ((plane.as_ptr() as usize - start) / 4) as u32 }
+        })
+    };
+    Records {
+        formats: [job.gate.format, job.up.format, job.down.format],
+        d_model: job.gate.cols,
+        d_ff: job.gate.rows,
+        planes: [planes(&job.gate), planes(&job.up), planes(&job.down)],
+    }
+}
+
+impl Backend for Gpu {
+    type Tensor = GpuTensor;
+    type Weights = GpuWeights;
+    type Kv = GpuKv;
+
+    fn describe(&self) -> String {
+        let report = &self.context.report;
+        format!("{} ({}, {})", report.name, report.interface, report.kind.name())
+    }
+
+    fn zeros(&self, n: usize) -> GpuTensor {
+        GpuTensor { buf: self.context.buffer(n as u64 * 4) }
+    }
+
+    fn write(&self, t: &mut GpuTensor, at: usize, values: &[f32]) {
+        self.context.write_large(&t.buf, at as u64 * 4, bytemuck::cast_slice(values));
+    }
+
+    fn read(&self, t: &GpuTensor, at: usize, out: &mut [f32]) {
+        self.context.read(&t.buf, at as u64 * 4, bytemuck::cast_slice_mut(out));
+    }
+
+    fn weights(&self, matrix: Matrix) -> GpuWeights {
+        self.slabs.upload(&self.context, &matrix)
+    }
+
+    fn embed(&self, w: &GpuWeights, ids: &[u32], out: &mut GpuTensor) {
+        let at = self.context.args(ids);
+        for block in &w.blocks {
+            let ids_at = (self.context.args_bind(), at);
+            self.context.embed(w.at(block), block.first_row, ids_at, ids.len(), out.bind());
+        }
+    }
+
+    fn matmul(
+        &self,
+        products: &mut [(&GpuWeights, &mut GpuTensor)],
+        x: &GpuTensor,
+        first: usize,
+        n_token: usize,
+        _: Precision,
+    ) {
+        let blocks = products.iter().flat_map(|(w, out)| {
+            let (stride, out) = (w.rows, out.bind());
+            w.blocks.iter().map(move |b| Product { w: w.at(b), out, stride, at: b.first_row })
+        });
+        let all: Vec<Product<'_>> = blocks.collect();
+        if self.is_step() {
+            self.context.matmul_step(&all, x.bind(), first, n_token);
+        } else {
+            self.context.matmul_prompt(&all, x.bind(), first, n_token);
+        }
+    }
+
+    fn rms_norm(&self, x: &GpuTensor, weight: &GpuTensor, eps: f32, n_token: usize, out: &mut GpuTensor) {
+        let d = weight.len();
+        self.context.rms_norm((x.bind(), weight.bind(), out.bind()), d, eps, n_token);
+    }
+
+    fn add(&self, x: &mut GpuTensor, y: &GpuTensor, n: usize) {
+        self.context.add(x.bind(), y.bind(), n);
+    }
+
+    fn experts(
+        &self,
+        jobs: &[ExpertJob<'_>],
+        shared: Option<SharedJob<'_, GpuWeights>>,
+        x: &GpuTensor,
+        out: &mut GpuTensor,
+    ) {
+        if let Some(job) = &shared {
+            self.shared(job, x, out);
+        }
+        let mut of_slab: Vec<(u32, ExpertJob<'_>)> = Vec::new();
+        let mut open: Option<std::sync::Arc<RecordSlab>> = None;
+        let mut placed: Vec<_> = jobs.iter().map(|job| (self.records.find(job.gate.codes), job)).collect();
+        placed.sort_by_key(|(place, _)| place.as_ref().map(|(slab, _)| slab.address()));
+        for (place, job) in placed {
+            let Some((slab, at)) = place else {
+                self.context.fail("an expert's record is not in memory that the GPU sees");
+                return;
+            };
+            if let Some(last) = open.replace(std::sync::Arc::clone(&slab))
+                && last.address() != slab.address()
+            {
+                self.experts_of_slab(&last, &of_slab, x, out);
+                of_slab.clear();
+            }
+            of_slab.push(((at / 4) as u32, *job));
+        }
+        if let Some(last) = open {
+            self.experts_of_slab(&last, &of_slab, x, out);
+        }
+        // The device starts while the host goes on.
+        self.context.flush();
+    }
+
+    fn combine(
+        &self,
+        x: &mut GpuTensor,
+        routed: &GpuTensor,
+        weights: &[f32],
+        shared: Option<&GpuTensor>,
+        (n_token, k, d): (usize, usize, usize),
+    ) {
+        let at = self.context.args(bytemuck::cast_slice(weights));
+        let weights = (self.context.args_bind(), at, 1);
+        let shared = shared.map(GpuTensor::bind);
+        self.context.combine(x.bind(), &Combine { routed: routed.bind(), weights, shared, n_token, k, d });
+    }
+
+    fn begin(&self, n_token: usize) {
+        self.is_step.store(n_token == 1, Ordering::Relaxed);
+    }
+
+    fn failure(&self) -> Option<String> {
+        self.context.failure().map(|error| error.to_string())
+    }
+
+    fn record_memory(&self, n: usize, bytes: usize) -> std::io::Result<Option<Vec<RecordMemory>>> {
+        self.records.allocate(&self.context, n, bytes).map(Some)
+    }
+
+    fn borrows_records(&self) -> bool {
+        true
+    }
+
+    fn finish(&self) {
+        self.context.wait();
+    }
+}
