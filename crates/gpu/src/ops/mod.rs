@@ -1,7 +1,9 @@
 //! The operations: what each dispatches, beside the texts in `wgsl/`.
 
 pub(crate) mod embed;
+pub(crate) mod matmul;
 pub(crate) mod pointwise;
+pub(crate) mod step;
 
 use quant::Format;
 
