@@ -1,6 +1,7 @@
 //! The operations: what each dispatches, beside the texts in `wgsl/`.
 
 pub(crate) mod pointwise;
+pub(crate) mod route;
 
 use quant::Format;
 
