@@ -241,36 +241,56 @@ impl Context {
 
     /// Copies from a buffer to `out`, once all that was recorded before is done.
     pub(crate) fn read(&self, buf: &Buf, offset: u64, out: &mut [u8]) {
-        if out.is_empty() {
+        self.read_all(&mut [(buf, offset, out)]);
+    }
+
+    /// Copies from several buffers, once all that was recorded before is done. Offsets are multiples of 4.
+    pub(crate) fn read_all(&self, parts: &mut [(&Buf, u64, &mut [u8])]) {
+        let padded = |out: &[u8]| (out.len() as u64).next_multiple_of(4);
+        let n_byte = parts.iter().map(|(_, _, out)| padded(out)).sum();
+        if n_byte == 0 {
             return;
         }
-        let n_byte = (out.len() as u64).next_multiple_of(4);
         let mut recorder = lock(&self.recorder);
         recorder.pass = None;
         recorder.grow_readback(&self.device, n_byte);
         recorder.encoder(&self.device);
+        let mut at = 0;
         if let Recorder { encoder: Some(encoder), readback: Some((readback, _)), .. } = &mut *recorder {
-            encoder.copy_buffer_to_buffer(&buf.raw, offset, readback, 0, n_byte);
+            for (buf, offset, out) in parts.iter().filter(|(_, _, out)| !out.is_empty()) {
+                encoder.copy_buffer_to_buffer(&buf.raw, *offset, readback, at, padded(out));
+                at += padded(out);
+            }
         }
         self.submit(&mut recorder);
         self.wait_for_all();
-        match &recorder.readback {
-            Some((_, memory)) if self.failure().is_none() => memory.read(out),
-            _ => out.fill(0),
+        let is_well = self.failure().is_none();
+        let mut at = 0;
+        for (_, _, out) in parts {
+            match &recorder.readback {
+                Some((_, memory)) if is_well => memory.read(at, out),
+                _ => out.fill(0),
+            }
+            at += padded(out) as usize;
         }
     }
 
     /// Puts words where kernels find them, in [`Self::args_bind`] from the returned word on, until the next flush: for
     /// dispatches that are recorded next.
     pub(crate) fn args(&self, words: &[u32]) -> u32 {
-        assert!(words.len() <= ARGS_WORDS, "{} words of arguments", words.len());
+        let at = self.args_room(words.len());
+        lock(&self.recorder).args.extend_from_slice(words);
+        at
+    }
+
+    /// Makes room for `n` words of arguments, so that the next ones go to the returned word whatever was there.
+    pub(crate) fn args_room(&self, n: usize) -> u32 {
+        assert!(n <= ARGS_WORDS, "{n} words of arguments");
         let mut recorder = lock(&self.recorder);
-        if ARGS_WORDS < recorder.args.len() + words.len() {
+        if ARGS_WORDS < recorder.args.len() + n {
             self.submit(&mut recorder);
         }
-        let at = recorder.args.len();
-        recorder.args.extend_from_slice(words);
-        at as u32
+        recorder.args.len() as u32
     }
 
     /// The arguments of all dispatches: `array<u32>`.
@@ -345,6 +365,11 @@ impl Context {
         self.wait_for_all();
     }
 
+    /// Takes note that something went wrong.
+    pub(crate) fn fail(&self, what: &str) {
+        note(&self.failure, what.to_owned());
+    }
+
     /// The first thing that went wrong.
     pub(crate) fn failure(&self) -> Option<GpuError> {
         let what = lock(&self.failure).clone()?;
@@ -360,8 +385,10 @@ impl Context {
     fn submit(&self, recorder: &mut Recorder) {
         recorder.pass = None;
         if let Some(encoder) = recorder.encoder.take() {
-            self.queue.write_buffer(&self.args.raw, 0, bytemuck::cast_slice(&recorder.args));
-            recorder.args.clear();
+            if !recorder.args.is_empty() {
+                self.queue.write_buffer(&self.args.raw, 0, bytemuck::cast_slice(&recorder.args));
+                recorder.args.clear();
+            }
             self.queue.submit([encoder.finish()]);
         }
         let mut dropped = lock(&self.dropped);

@@ -19,6 +19,7 @@ const PAGE_BYTES: usize = 4096;
 /// A flat f32 buffer on the device.
 pub struct GpuTensor {
     pub(crate) buf: Buf,
+    pub(crate) len: usize,
 }
 
 impl GpuTensor {
@@ -131,6 +132,13 @@ pub(crate) struct RecordSlab {
     /// Address of its first byte, to find it again by a record's.
     start: usize,
     bytes: usize,
+}
+
+impl RecordSlab {
+    /// Which of them it is.
+    pub(crate) fn address(&self) -> usize {
+        self.start
+    }
 }
 
 /// All such memory.

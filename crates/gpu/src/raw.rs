@@ -91,11 +91,11 @@ impl HostMemory {
         (0..n).map(part).collect()
     }
 
-    /// Copies its start to `out`. The device has finished what writes to it.
-    pub(crate) fn read(&self, out: &mut [u8]) {
-        assert!(out.len() <= self.n_byte, "{} of {} bytes", out.len(), self.n_byte);
+    /// Copies its bytes from `at` on to `out`. The device has finished what writes to it.
+    pub(crate) fn read(&self, at: usize, out: &mut [u8]) {
+        assert!(at + out.len() <= self.n_byte, "{} bytes from {at} of {}", out.len(), self.n_byte);
         // SAFETY: the memory is mapped and that large, and `out` is memory of the host.
-        unsafe { std::ptr::copy_nonoverlapping(self.at.as_ptr(), out.as_mut_ptr(), out.len()) }
+        unsafe { std::ptr::copy_nonoverlapping(self.at.as_ptr().add(at), out.as_mut_ptr(), out.len()) }
     }
 }
 

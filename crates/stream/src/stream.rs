@@ -266,7 +266,10 @@ impl ExpertStream {
         let n_wrong = self.drop_wrong_guesses(layer);
         let (n, n_miss) = (lease.experts.len(), lease.missing.len());
         match n_token {
-            1 => self.lookahead.learn(layer, n_right, n_wrong, n_miss + n_right),
+            1 => {
+                self.slots.tier.learn(layer, lease.held.len() == n);
+                self.lookahead.learn(layer, n_right, n_wrong, n_miss + n_right);
+            }
             _ => self.lookahead.learn_reads(layer, n_miss + n_right),
         }
         self.count(layer, n - n_miss, n_miss, lease.held.len());
@@ -283,6 +286,7 @@ impl ExpertStream {
             self.slots.reorder();
         }
         self.slots.heat.advance(layer, 1);
+        self.slots.tier.learn(layer, true);
         self.count(layer, experts.len(), 0, experts.len());
         for expert in experts {
             let record = self.key(layer, expert).record;
@@ -301,6 +305,11 @@ impl ExpertStream {
     /// A device can hold so many records of each layer.
     pub fn hold(&mut self, n_place: usize) {
         self.slots.tier = Tier::new(self.layers.len(), self.slots.n_record(), n_place);
+    }
+
+    /// Will the device probably find all experts that a token needs of this layer in its own memory?
+    pub fn trusts_held(&self, layer: usize) -> bool {
+        self.slots.tier.is_trusted(layer, self.layers[layer].xxh3.len())
     }
 
     /// Whether the device should hold the expert at a place that [`Self::next`] gave last; if so, it counts as held from

@@ -6,6 +6,10 @@ use crate::heat::HeatTable;
 
 /// Not held; nothing in this place.
 const NONE: u32 = u32::MAX;
+/// A layer is trusted to have all that a token needs from this share of the last tokens on that found it so.
+const TRUST_MIN: f64 = 0.98;
+/// Tokens over which that is counted, about.
+const TRUST_TOKENS: f64 = 32.0;
 /// A record must be this much hotter (log2) than the one whose place it takes: it has to be copied.
 const HOTTER: f64 = 1.0;
 
@@ -33,6 +37,8 @@ pub(crate) struct Tier {
     places: Vec<u32>,
     /// Places that are taken, `[n_layer]`.
     n_taken: Vec<usize>,
+    /// Share of the last tokens that found all their experts held, `[n_layer]`.
+    trust: Vec<f64>,
 }
 
 impl Tier {
@@ -42,7 +48,20 @@ impl Tier {
             records: vec![NONE; n_layer * n_place],
             places: vec![NONE; n_record],
             n_taken: vec![0; n_layer],
+            trust: vec![0.0; n_layer],
         }
+    }
+
+    /// One token went through a layer: were all its experts held?
+    pub(crate) fn learn(&mut self, layer: usize, were_held: bool) {
+        if let Some(trust) = self.trust.get_mut(layer) {
+            *trust += (f64::from(u8::from(were_held)) - *trust) / TRUST_TOKENS;
+        }
+    }
+
+    /// Will a token probably find all its experts of this layer, of `n_expert`, held?
+    pub(crate) fn is_trusted(&self, layer: usize, n_expert: usize) -> bool {
+        self.n_place != 0 && (self.n_taken[layer] == n_expert || TRUST_MIN <= self.trust[layer])
     }
 
     /// Is a record held?
@@ -105,5 +124,21 @@ mod tests {
         assert_eq!([4, 5, 6, 7].map(|record| tier.holds(record)), [true, false, false, true]);
         assert_eq!(tier.admit(&heat, 0, 0, false), Some((0, None)), "each layer has its own places");
         assert!(!Tier::default().holds(3), "without places nothing is held");
+        assert!(!Tier::default().is_trusted(0, 4), "and nothing is trusted");
+    }
+
+    #[test]
+    fn layers_are_trusted_once_they_hold_what_is_asked_for() {
+        // Breaks if a device computes for nothing token by token, or never by itself.
+        let (heat, mut tier) = (HeatTable::new(&[2, 2], 8.0), Tier::new(2, 4, 2));
+        assert!(!tier.is_trusted(0, 2));
+        (0..200).for_each(|_| tier.learn(0, true));
+        assert!(tier.is_trusted(0, 2) && !tier.is_trusted(1, 2));
+        tier.learn(0, false);
+        assert!(!tier.is_trusted(0, 2), "it may be missing again");
+        tier.admit(&heat, 1, 2, false);
+        assert!(!tier.is_trusted(1, 2));
+        tier.admit(&heat, 1, 3, false);
+        assert!(tier.is_trusted(1, 2), "nothing can be missing");
     }
 }

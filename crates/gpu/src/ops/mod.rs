@@ -4,6 +4,7 @@ pub(crate) mod embed;
 pub(crate) mod matmul;
 pub(crate) mod pointwise;
 pub(crate) mod step;
+pub(crate) mod route;
 
 use quant::Format;
 

@@ -84,7 +84,8 @@ impl<B: Backend> Pass<'_, B> {
 
     /// Has the backend route and compute a single token's mixture by itself, if it can and nobody wants to know.
     fn mixture(&mut self, layer: usize, w: &Moe<B>, shared_rows: &[(u32, u32)]) -> bool {
-        if self.n_token != 1 || self.is_watched || !self.routing.is_own() {
+        let is_seen = self.is_watched || !self.routing.is_own();
+        if self.n_token != 1 || is_seen || !self.stream.trusts_held(layer) {
             return false;
         }
         let shape = self.route_shape();
