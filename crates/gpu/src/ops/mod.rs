@@ -1,6 +1,8 @@
 //! The operations: what each dispatches, beside the texts in `wgsl/`.
 
 pub(crate) mod embed;
+pub(crate) mod experts_prompt;
+pub(crate) mod matmul_prompt;
 pub(crate) mod pointwise;
 
 use quant::Format;
