@@ -2,6 +2,8 @@
 
 pub(crate) mod embed;
 pub(crate) mod matmul;
+pub(crate) mod experts_prompt;
+pub(crate) mod matmul_prompt;
 pub(crate) mod pointwise;
 pub(crate) mod step;
 pub(crate) mod route;

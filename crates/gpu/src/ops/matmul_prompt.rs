@@ -1,0 +1,231 @@
+//! Products of stored matrices with many tokens.
+
+use crate::context::{Bind, Context};
+use crate::format::{N_TEXT, kernel_of_every_format, read_by};
+use crate::kernel::Access::{Read, Write};
+use crate::kernel::Kernel;
+use crate::ops::Product;
+
+/// Multiplies a tile of rows and tokens.
+pub(crate) const PROMPT_TILE: &str = include_str!("../wgsl/prompt_tile.wgsl");
+
+static MATMUL_PROMPT: [Kernel; N_TEXT] = kernel_of_every_format!(
+    "matmul_prompt",
+    [PROMPT_TILE, include_str!("../wgsl/matmul_prompt.wgsl")],
+    &[Read, Read, Read, Read, Read, Write]
+);
+
+/// Rows of weights of a tile.
+pub(crate) const TILE_ROWS: usize = 128;
+/// Tiles that keep a large device busy.
+const TILES_MIN: usize = 132;
+/// What a tile costs beside its products (decoding its weights), in tokens.
+const TILE_TOKENS_COST: usize = 16;
+
+/// The rectangle of rows and tokens that a thread sums. Every one gives the same bits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Tile {
+    n_row: u32,
+    /// Tokens, in fours.
+    n_quad: u32,
+}
+
+impl Tile {
+    /// From the smallest on.
+    pub(crate) const ALL: [Self; 4] = [
+        Self { n_row: 2, n_quad: 1 },
+        Self { n_row: 4, n_quad: 1 },
+        Self { n_row: 8, n_quad: 1 },
+        Self { n_row: 8, n_quad: 2 },
+    ];
+
+    /// Tokens of a workgroup's tile.
+    pub(crate) fn tokens(self) -> usize {
+        (8 * self.n_row * self.n_quad) as usize
+    }
+
+    /// Values of the constants of `prompt_tile.wgsl`.
+    pub(crate) fn constants(self) -> [(&'static str, u32); 2] {
+        [("N_ROW", self.n_row), ("N_QUAD", self.n_quad)]
+    }
+
+    /// The fastest, given how many workgroups it takes of each.
+    pub(crate) fn fastest(n_group: impl Fn(Self) -> usize) -> Self {
+        let cost = |tile: &Self| n_group(*tile).max(TILES_MIN) * (tile.tokens() + TILE_TOKENS_COST);
+        Self::ALL.into_iter().min_by_key(cost).unwrap_or(Self::ALL[0])
+    }
+}
+
+impl Context {
+    /// `out[t·stride + at + r] = w[r] · x[first + t]` for each product, `x` `[_, cols]`: as sums in f32, whose bits do
+    /// not depend on what else is multiplied.
+    pub(crate) fn matmul_prompt(&self, products: &[Product<'_>], x: Bind<'_>, first: usize, n_token: usize) {
+        for product in products {
+            let n_tile = product.w.rows.div_ceil(TILE_ROWS);
+            let tile = Tile::fastest(|tile| n_tile * n_token.div_ceil(tile.tokens()));
+            self.matmul_tiled(tile, product, x, first, n_token);
+        }
+    }
+
+    pub(crate) fn matmul_tiled(
+        &self,
+        tile: Tile,
+        product: &Product<'_>,
+        x: Bind<'_>,
+        first: usize,
+        n_token: usize,
+    ) {
+        let &Product { w, out, stride, at } = product;
+        let reader = read_by(w.format);
+        let [words, twos, fours] = w.binds();
+        let constants = reader.constants(&tile.constants());
+        let sizes = [w.rows, w.cols, first, n_token, stride, at].map(|n| n as u32);
+        let params: [u32; 9] = std::array::from_fn(|i| if i < 6 { sizes[i] } else { w.planes[i - 6] });
+        let groups = [w.rows.div_ceil(TILE_ROWS) as u32, n_token.div_ceil(tile.tokens()) as u32, 1];
+        let buffers = [words, twos, fours, x, x, out];
+        self.run(reader.kernel(&MATMUL_PROMPT), &constants, &buffers, &params, groups);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kernels::{Backend, Precision, Reference};
+    use quant::{Format, Matrix};
+
+    use super::Tile;
+    use crate::ops::Product;
+    use crate::test_rig::{
+        Rig, assert_close_to, assert_same, encoded, formats, random, rig, size_of_products, stored,
+    };
+
+    /// f32 sums of up to a few thousand products against f64 ones.
+    const PRODUCT_BOUND: f64 = 1e-5;
+
+    /// Products of rows with `n_token` tokens from `first` on, in columns 3.. of rows that are 5 longer.
+    fn matmul(
+        rig: &Rig,
+        tile: Option<Tile>,
+        w: &Matrix,
+        x: &[f32],
+        first: usize,
+        n_token: usize,
+    ) -> Vec<f32> {
+        let (w, x) = (rig.upload(w), rig.tensor(x));
+        let rows = w.at().rows;
+        let (stride, at) = (rows + 5, 3);
+        let out = rig.tensor(&vec![-7.0; n_token * stride]);
+        let product = Product { w: w.at(), out: out.bind(), stride, at };
+        match tile {
+            Some(tile) => rig.context.matmul_tiled(tile, &product, x.bind(), first, n_token),
+            None => rig.context.matmul_prompt(&[product], x.bind(), first, n_token),
+        }
+        let out = rig.read(&out, n_token * stride);
+        for (i, &y) in out.iter().enumerate() {
+            assert!((at..at + rows).contains(&(i % stride)) || y == -7.0, "number {i} is not its own");
+        }
+        out.chunks_exact(stride).flat_map(|row| row[at..at + rows].to_vec()).collect()
+    }
+
+    #[test]
+    fn prompt_products_of_every_format_agree_with_the_reference() {
+        // Breaks if a format is decoded wrongly or a ragged edge of rows, columns or tokens is lost or written beyond.
+        let Some(rig) = rig() else { return };
+        for (format, cols) in formats() {
+            for (i, (rows, n_token)) in [(1, 1), (130, 19), (7, 33)].into_iter().enumerate() {
+                let (cols, first) = (cols[i], i);
+                let w = stored(i as u64, format, rows, cols);
+                let x = random(9, (first + n_token) * cols);
+                let mut want = vec![0.0; n_token * rows];
+                Reference.matmul(&mut [(&w, &mut want)], &x, first, n_token, Precision::Full);
+                let what = format!("{format} {rows}x{cols}, {n_token} tokens");
+                let got = matmul(&rig, None, &w, &x, first, n_token);
+                assert_close_to(&what, &got, &want, PRODUCT_BOUND, size_of_products(&w, &x));
+            }
+        }
+    }
+
+    #[test]
+    fn the_bits_of_a_prompt_product_depend_on_its_row_and_token_alone() {
+        // Breaks if a tile sums in another order, or threads of a large tile get another's rows or tokens.
+        let Some(rig) = rig() else { return };
+        let affine = |bits, group| Format::Affine { bits, group };
+        for (format, rows, cols) in
+            [(affine(4, 64), 261, 256), (affine(3, 32), 130, 96), (Format::Bf16, 140, 50)]
+        {
+            let (w, n_token) = (stored(1, format, rows, cols), 140);
+            let x = random(2, n_token * cols);
+            let mut want = vec![0.0; n_token * rows];
+            Reference.matmul(&mut [(&w, &mut want)], &x, 0, n_token, Precision::Full);
+            let all: Vec<Vec<f32>> =
+                Tile::ALL.map(|tile| matmul(&rig, Some(tile), &w, &x, 0, n_token)).into_iter().collect();
+            assert_close_to(&format.to_string(), &all[0], &want, PRODUCT_BOUND, size_of_products(&w, &x));
+            for (tile, got) in Tile::ALL.iter().zip(&all) {
+                assert_same(&format!("{format}, {tile:?}"), got, &all[0]);
+                let part = matmul(&rig, Some(*tile), &w, &x, 71, 3);
+                assert_same(&format!("{format}, {tile:?}, 3 tokens"), &part, &all[0][71 * rows..74 * rows]);
+            }
+        }
+    }
+
+    #[test]
+    fn long_sums_stay_as_precise_as_f32() {
+        // Breaks if a sum of thousands of products, or one beside an outlier, loses more than f32 sums do.
+        let Some(rig) = rig() else { return };
+        let w = stored(3, Format::Affine { bits: 4, group: 64 }, 16, 8192);
+        let mut x = random(4, 2 * 8192);
+        x[8192 + 100] = 1e3;
+        let mut want = vec![0.0; 32];
+        Reference.matmul(&mut [(&w, &mut want)], &x, 0, 2, Precision::Full);
+        let got = matmul(&rig, None, &w, &x, 0, 2);
+        for (t, what) in ["a long sum", "an outlier"].into_iter().enumerate() {
+            let (row, range) = (&x[t * 8192..(t + 1) * 8192], t * 16..(t + 1) * 16);
+            assert_close_to(
+                what,
+                &got[range.clone()],
+                &want[range],
+                PRODUCT_BOUND,
+                size_of_products(&w, row),
+            );
+        }
+    }
+
+    #[test]
+    fn every_code_in_every_place_has_its_value() {
+        // Breaks if a code lands on the wrong column: each column is asked for alone, and must be exact.
+        let Some(rig) = rig() else { return };
+        for (format, [cols, ..]) in formats() {
+            let w = encoded(format, 3, cols, &random(5, 3 * cols));
+            let one_hot: Vec<f32> = (0..cols * cols).map(|i| f32::from(i / cols == i % cols)).collect();
+            let got = matmul(&rig, None, &w, &one_hot, 0, cols);
+            let mut row = vec![0.0; cols];
+            for r in 0..3 {
+                w.view().decode_row(r, &mut row);
+                let column: Vec<f32> = (0..cols).map(|c| got[c * 3 + r]).collect();
+                assert_same(&format!("{format}, row {r}"), &column, &row);
+            }
+        }
+    }
+
+    #[test]
+    fn several_products_give_what_each_gives_alone() {
+        // Breaks if one product of a call gets another's weights, format or output.
+        let Some(rig) = rig() else { return };
+        let affine = |bits, group| Format::Affine { bits, group };
+        let all = [(affine(4, 64), 70), (affine(8, 32), 16), (Format::F16, 133), (affine(4, 64), 1)];
+        let weights: Vec<_> = all.iter().map(|&(format, rows)| stored(6, format, rows, 128)).collect();
+        let x = random(7, 40 * 128);
+        let tensor = rig.tensor(&x);
+        let uploaded: Vec<_> = weights.iter().map(|w| rig.upload(w)).collect();
+        let outs: Vec<_> = weights.iter().map(|w| rig.zeros(37 * w.rows())).collect();
+        let products: Vec<_> = uploaded
+            .iter()
+            .zip(&outs)
+            .map(|(w, out)| Product { w: w.at(), out: out.bind(), stride: w.at().rows, at: 0 })
+            .collect();
+        rig.context.matmul_prompt(&products, tensor.bind(), 2, 37);
+        for (i, (w, out)) in weights.iter().zip(&outs).enumerate() {
+            let alone = matmul(&rig, None, w, &x, 2, 37);
+            assert_same(&format!("product {i}"), &rig.read(out, 37 * w.rows()), &alone);
+        }
+    }
+}
