@@ -12,8 +12,11 @@ use quant::{Matrix, MatrixRef};
 use crate::context::{Bind, Buf, Context, lock};
 use crate::memory::{GpuTensor, GpuWeights, RecordSlab, RecordSlabs, Slabs};
 use crate::ops::attention::GpuKv;
+use crate::ops::experts_prompt::Jobs;
 use crate::ops::pointwise::Combine;
+use crate::ops::route::{PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
 use crate::ops::{Product, Records};
+use crate::tier::Tier;
 use crate::{AdapterReport, GpuError};
 
 /// A GPU that computes.
@@ -25,6 +28,11 @@ pub struct Gpu {
     is_step: AtomicBool,
     /// `[pairs of a call, d_ff]`
     hidden: Mutex<Option<Buf>>,
+    /// What [`Context::choose`] writes.
+    routes: Mutex<Option<Buf>>,
+    /// Memory of the device that may be filled with experts.
+    experts_bytes: u64,
+    tier: Option<Tier>,
 }
 
 impl Gpu {
@@ -39,7 +47,16 @@ impl Gpu {
             records: RecordSlabs::default(),
             is_step: AtomicBool::new(false),
             hidden: Mutex::default(),
+            routes: Mutex::default(),
+            experts_bytes: 0,
+            tier: None,
         })
+    }
+
+    /// Lets it fill so much of its memory with experts.
+    #[must_use]
+    pub fn with_experts(self, experts_bytes: u64) -> Self {
+        Self { experts_bytes, ..self }
     }
 
     /// The adapter.
@@ -51,14 +68,18 @@ impl Gpu {
         self.is_step.load(Ordering::Relaxed)
     }
 
-    /// Runs `with` on room for the hidden rows of `n` floats.
+    /// Runs `with` on room for hidden rows of `n` floats.
     fn with_hidden(&self, n: usize, with: impl FnOnce(Bind<'_>)) {
-        let mut hidden = lock(&self.hidden);
+        with(self.grown(&mut lock(&self.hidden), n).bind());
+    }
+
+    /// A buffer of at least `n` words.
+    fn grown<'a>(&self, buf: &'a mut Option<Buf>, n: usize) -> &'a Buf {
         let bytes = n as u64 * 4;
-        if hidden.as_ref().is_none_or(|buf| buf.bytes() < bytes) {
-            *hidden = Some(self.context.buffer(bytes.next_power_of_two()));
+        if buf.as_ref().is_some_and(|buf| buf.bytes() < bytes) {
+            *buf = None;
         }
-        with(hidden.as_ref().expect("made above").bind());
+        buf.get_or_insert_with(|| self.context.buffer(bytes.next_power_of_two()))
     }
 
     /// Computes the jobs whose records lie in one slab.
@@ -95,7 +116,7 @@ impl Gpu {
                 let pairs = (self.context.args_bind(), self.context.args(&words));
                 self.context.experts_step(records, slab, pairs, n_pair, x.bind(), hidden, out.bind());
             } else {
-                self.experts_of_prompt(records, slab, jobs, n_pair, (x.bind(), hidden, out.bind()));
+                self.experts_of_prompt(records, slab, jobs, n_pair, [x.bind(), hidden, out.bind()]);
             }
         });
     }
@@ -106,30 +127,37 @@ impl Gpu {
         slab: Bind<'_>,
         jobs: &[JobRows<'_>],
         n_pair: usize,
-        (x, hidden, out): (Bind<'_>, Bind<'_>, Bind<'_>),
+        tensors: [Bind<'_>; 3],
     ) {
-        let flat = jobs.iter().flat_map(|(_, rows)| rows.iter().flat_map(|&(row_in, row_out)| [row_in, row_out]));
-        let rows_at = self.context.args_room(2 * n_pair + 4 * jobs.len());
-        let mut words: Vec<u32> = flat.collect();
-        let (mut first_pair, mut n_row_max) = (0, 0);
-        for &(at, rows) in jobs {
-            words.extend([at, rows_at + 2 * first_pair, rows.len() as u32, first_pair]);
+        let jobs = self.jobs(jobs, n_pair);
+        self.context.experts_prompt(records, slab, jobs, tensors);
+    }
+
+    /// Puts jobs and their pairs where kernels find them.
+    fn jobs(&self, jobs: &[JobRows<'_>], n_pair: usize) -> Jobs<'_> {
+        let pairs = jobs.iter().flat_map(|(_, rows)| rows.iter());
+        let mut words: Vec<u32> = pairs.flat_map(|&(row_in, row_out)| [row_in, row_out]).collect();
+        let pairs_at = self.context.args_room(words.len() + 4 * jobs.len());
+        let at = pairs_at + words.len() as u32;
+        let mut first_pair = 0;
+        for &(record_at, rows) in jobs {
+            words.extend([record_at, pairs_at + 2 * first_pair, rows.len() as u32, first_pair]);
             first_pair += rows.len() as u32;
-            n_row_max = n_row_max.max(rows.len());
         }
-        let at = self.context.args(&words);
-        debug_assert_eq!(at, rows_at);
-        let jobs_at = (self.context.args_bind(), at + 2 * n_pair as u32);
-        self.context.experts_prompt(records, slab, jobs_at, jobs.len(), n_pair, n_row_max, x, hidden, out);
+        self.context.args(&words);
+        let n_pair_max = jobs.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
+        Jobs { buf: self.context.args_bind(), at, n_job: jobs.len(), n_pair, n_pair_max }
     }
 
     fn shared(&self, job: &SharedJob<'_, GpuWeights>, x: &GpuTensor, out: &GpuTensor) {
-        let (gate, up, down) = (job.gate.whole(), job.up.whole(), job.down.whole());
-        self.with_hidden(job.rows.len() * gate.rows, |hidden| {
+        let matrices = [job.gate.whole(), job.up.whole(), job.down.whole()];
+        self.with_hidden(job.rows.len() * matrices[0].rows, |hidden| {
             if self.is_step() {
-                self.context.shared_step(gate, up, down, job.rows, x.bind(), hidden, out.bind());
+                self.context.shared_step(&matrices, job.rows, x.bind(), hidden, out.bind());
             } else {
-                self.context.shared_prompt(gate, up, down, job.rows, x.bind(), hidden, out.bind());
+                let jobs = self.jobs(&[(0, job.rows)], job.rows.len());
+                let [gate, up, down] = &matrices;
+                self.context.shared_prompt([gate, up, down], jobs, [x.bind(), hidden, out.bind()]);
             }
         });
     }
@@ -166,7 +194,7 @@ impl Backend for Gpu {
     }
 
     fn zeros(&self, n: usize) -> GpuTensor {
-        GpuTensor { buf: self.context.buffer(n as u64 * 4) }
+        GpuTensor { buf: self.context.buffer(n as u64 * 4), len: n }
     }
 
     fn write(&self, t: &mut GpuTensor, at: usize, values: &[f32]) {
@@ -174,7 +202,11 @@ impl Backend for Gpu {
     }
 
     fn read(&self, t: &GpuTensor, at: usize, out: &mut [f32]) {
-        self.context.read(&t.buf, at as u64 * 4, bytemuck::cast_slice_mut(out));
+        let (at, out) = (at as u64 * 4, bytemuck::cast_slice_mut(out));
+        match &self.tier {
+            Some(tier) if tier.is_open() => tier.read(&self.context, &t.buf, at, out),
+            _ => self.context.read(&t.buf, at, out),
+        }
     }
 
     fn weights(&self, matrix: Matrix) -> GpuWeights {
@@ -210,7 +242,7 @@ impl Backend for Gpu {
     }
 
     fn rms_norm(&self, x: &GpuTensor, weight: &GpuTensor, eps: f32, n_token: usize, out: &mut GpuTensor) {
-        let d = weight.len();
+        let d = weight.len;
         self.context.rms_norm((x.bind(), weight.bind(), out.bind()), d, eps, n_token);
     }
 
@@ -285,4 +317,86 @@ impl Backend for Gpu {
     fn finish(&self) {
         self.context.wait();
     }
+
+    fn choose(
+        &self,
+        logits: &GpuTensor,
+        shape: RouteShape,
+        n_token: usize,
+        forced: Option<&[u32]>,
+        routes: &mut Routes,
+    ) -> Result<(), NonFinite> {
+        let router = router(logits, shape, forced);
+        let n = n_token * shape.k;
+        let mut words = vec![0u32; routes_words(n_token, shape.k)];
+        let mut buf = lock(&self.routes);
+        let buf = self.grown(&mut buf, words.len());
+        self.context.choose(&router, buf.bind(), n_token);
+        self.context.read(buf, 0, bytemuck::cast_slice_mut(&mut words));
+        routes.weights.clear();
+        routes.weights.extend(words[..n].iter().map(|&bits| f32::from_bits(bits)));
+        routes.experts.clear();
+        routes.experts.extend_from_slice(&words[n..2 * n]);
+        if words[2 * n..].iter().any(|&flag| flag != 0) { Err(NonFinite) } else { Ok(()) }
+    }
+
+    fn hold_layers(&mut self, layers: &[HeldShape]) -> usize {
+        let n_place = Tier::n_place(&self.context, layers, self.experts_bytes);
+        self.tier = (0 < n_place).then(|| Tier::new(&self.context, layers, n_place));
+        n_place
+    }
+
+    fn hold(&self, layer: usize, expert: usize, record: &[u8], place: usize, instead: Option<usize>) {
+        let (Some(tier), Some((slab, at))) = (&self.tier, self.records.find(record)) else {
+            self.context.fail("an expert's record is not in memory that the GPU sees");
+            return;
+        };
+        tier.hold(&self.context, (layer, expert), (&slab, at), place, instead);
+    }
+
+    fn experts_held(&self, layer: usize, jobs: &[HeldJob<'_>], x: &GpuTensor, out: &mut GpuTensor) {
+        let tier = self.tier.as_ref().expect("nothing is held without places");
+        let (records, slab) = tier.layer(layer);
+        self.experts_at(records, slab, &tier.rows(layer, jobs), x, out);
+    }
+
+    fn mixture(&self, m: Mixture<'_, GpuTensor, GpuWeights>) -> bool {
+        let Some(tier) = self.tier.as_ref().filter(|_| self.is_step()) else { return false };
+        let (context, k) = (&self.context, m.shape.k);
+        let step = RouteStep {
+            layer: m.layer,
+            table: tier.table(m.layer),
+            pairs: tier.pairs(m.layer),
+            chosen: tier.chosen(m.layer, k),
+        };
+        context.route_step(&router(m.logits, m.shape, None), &step);
+        let (records, slab) = tier.layer(m.layer);
+        self.with_hidden(k * records.d_ff, |hidden| {
+            context.experts_step(records, slab, step.pairs, k, m.h.bind(), hidden, m.routed.bind());
+        });
+        if let Some((job, _)) = &m.shared {
+            self.shared(job, m.h, m.routed);
+        }
+        let weights = (step.pairs.0, step.pairs.1 + WEIGHT_WORD, PAIR_WORDS as u32);
+        let shared = m.shared.as_ref().map(|(_, gate)| gate.bind());
+        let combine = Combine {
+            routed: m.routed.bind(),
+            weights,
+            shared,
+            n_token: 1,
+            k,
+            d: records.d_model,
+        };
+        context.combine(m.x.bind(), &combine);
+        true
+    }
+
+    fn stopped(&self, chosen: &mut Vec<u32>) -> Option<usize> {
+        self.tier.as_ref().and_then(|tier| tier.stopped(&self.context, chosen))
+    }
+}
+
+fn router<'a>(logits: &'a GpuTensor, shape: RouteShape, forced: Option<&'a [u32]>) -> Router<'a> {
+    let RouteShape { n_expert, k, renormalise } = shape;
+    Router { logits: logits.bind(), n_expert, k, renormalise, forced }
 }

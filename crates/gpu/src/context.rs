@@ -303,6 +303,16 @@ impl Context {
         self.control.bind()
     }
 
+    /// The buffer of the same.
+    pub(crate) fn control_buf(&self) -> &Buf {
+        &self.control
+    }
+
+    /// The buffer of [`Self::args_bind`].
+    pub(crate) fn args_buf(&self) -> &Buf {
+        &self.args
+    }
+
     /// Word 0 of the control buffer, as of what was recorded before.
     pub(crate) fn control_word(&self) -> u32 {
         let mut word = [0; 4];

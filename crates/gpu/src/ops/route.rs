@@ -30,6 +30,8 @@ pub(crate) const N_EXPERT_MAX: usize = 1024;
 pub(crate) const MISSING: u32 = u32::MAX;
 /// Words of a token's choice for the kernels that follow: record, row of the input, row of the output, weight.
 pub(crate) const PAIR_WORDS: usize = 4;
+/// Which of them is the weight.
+pub(crate) const WEIGHT_WORD: u32 = 3;
 /// Of `forced_at`: none.
 const NOT_FORCED: u32 = u32::MAX;
 
