@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use generate::{Content, Finish, GenerateOptions, Message, Prompt, RenderOptions, common_prefix};
-use kernels::Cpu;
+use crate::device::Device;
 use model::{ModelError, Session, Snapshot, TokenModel};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -84,7 +84,7 @@ struct Conversation {
 /// A session, and where it was before the last answer: templates write answers into history in another form than
 /// they were generated in (without thinking), so the next prompt parts from the session there.
 struct Timeline {
-    session: Session<Cpu>,
+    session: Session<Device>,
     snapshot: Option<Snapshot>,
 }
 

@@ -1,12 +1,17 @@
 //! Where the model computes, decided when the program runs: each operation goes to the CPU or to the GPU.
 
 use arrayvec::ArrayVec;
-use gpu::{Gpu, GpuKv, GpuTensor, GpuWeights};
+use gpu::{AdapterKind, AdapterReport, Gpu, GpuKv, GpuTensor, GpuWeights};
 use kernels::{
-    AttentionShape, Backend, Cpu, CpuKv, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeldJob, HeldShape,
+    Activations, AttentionShape, Backend, Cores, Cpu, CpuKv, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeldJob, HeldShape,
     KvFormat, Mixture, NonFinite, Precision, RecordMemory, Rope, RouteShape, Routes, SharedJob,
 };
 use quant::Matrix;
+
+use crate::flags::{self, EngineFlags};
+use crate::output::note;
+use crate::plan::{Plan, Vram};
+use crate::size::Size;
 
 /// Most matrices of a call of [`Backend::matmul`].
 const N_PRODUCT_MAX: usize = 8;
@@ -81,6 +86,61 @@ macro_rules! shared {
     ($job:expr) => {
         $job.map(|job| SharedJob { gate: of(job.gate), up: of(job.up), down: of(job.down), rows: job.rows })
     };
+}
+
+/// Share of a GPU's own memory that is taken without being asked, in percent: the rest is for the screen and for other
+/// programs.
+const VRAM_SHARE_PERCENT: u64 = 85;
+
+/// Opens what the user asked for.
+///
+/// # Errors
+/// A GPU was asked for by name and cannot be used.
+pub(crate) fn open(flags: &EngineFlags) -> anyhow::Result<Device> {
+    let cpu = || Either::Cpu(Cpu::new(flags.threads.unwrap_or(Cores::read().n_thread())));
+    let index = match flags.device {
+        flags::Device::Cpu => return Ok(cpu()),
+        flags::Device::Auto if gpu::adapters().first().is_none_or(|best| !is_worth_it(best)) => return Ok(cpu()),
+        flags::Device::Auto => None,
+        flags::Device::Gpu(index) => index,
+    };
+    match Gpu::open(index) {
+        Ok(gpu) => {
+            if gpu.adapter().kind == AdapterKind::Emulated {
+                note("note: this GPU is emulated on the CPU, which is slower than --device cpu");
+            }
+            Ok(Either::Gpu(Box::new(gpu)))
+        }
+        Err(error) if flags.device == flags::Device::Auto => {
+            note(format_args!("note: computing on the CPU: {error}"));
+            Ok(cpu())
+        }
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Is it faster than the CPU, to all appearances?
+fn is_worth_it(adapter: &AdapterReport) -> bool {
+    matches!(adapter.kind, AdapterKind::Discrete | AdapterKind::Integrated)
+}
+
+impl Device {
+    /// What may be used of the memory that it does not share with the machine.
+    pub(crate) fn vram(&self, flags: &EngineFlags) -> Option<Vram> {
+        let Either::Gpu(gpu) = self else { return None };
+        let adapter = gpu.adapter();
+        let share = adapter.memory_bytes.map(|bytes| Size(bytes / 100 * VRAM_SHARE_PERCENT));
+        let budget = flags.vram.0.or(share).filter(|_| adapter.kind == AdapterKind::Discrete)?;
+        Some(Vram { budget, is_given: flags.vram.0.is_some() })
+    }
+
+    /// Lets it do what the plan says.
+    pub(crate) fn prepared(self, plan: &Plan, activations: Activations) -> Self {
+        match self {
+            Either::Cpu(cpu) => Either::Cpu(cpu.with_activations(activations)),
+            Either::Gpu(gpu) => Either::Gpu(Box::new(gpu.with_experts(plan.held_bytes()))),
+        }
+    }
 }
 
 impl Backend for Device {

@@ -49,9 +49,20 @@ pub(crate) enum CliError {
     Input { path: PathBuf, why: String },
 }
 
+/// Memory that has a budget.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Memory {
+    /// The machine's.
+    Host,
+    /// A GPU's own.
+    Gpu,
+}
+
 /// What is needed at least, and what there is.
 #[derive(Debug)]
 pub(crate) struct NoRoom {
+    /// Which memory.
+    pub(crate) memory: Memory,
     /// The budget.
     pub(crate) budget: Size,
     /// Was it given by the user?
@@ -69,6 +80,11 @@ impl NoRoom {
 
 fn no_room(room: &NoRoom) -> String {
     let parts: Vec<String> = room.parts.iter().map(|(name, size)| format!("{name} {size}")).collect();
-    let budget = if room.is_given { "--memory is" } else { "a safe share of this machine's memory is" };
+    let budget = match (room.memory, room.is_given) {
+        (Memory::Host, true) => "--memory is",
+        (Memory::Host, false) => "a safe share of this machine's memory is",
+        (Memory::Gpu, true) => "on the GPU, and --vram is",
+        (Memory::Gpu, false) => "on the GPU, and a safe share of its memory is",
+    };
     format!("the model needs at least {} ({}), {budget} {}", room.needed(), parts.join(", "), room.budget)
 }

@@ -127,9 +127,13 @@ pub(crate) struct SamplingFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct EngineFlags {
-    /// Where to compute.
-    #[arg(long, value_name = "DEVICE", default_value = "auto")]
+    /// Where to compute: cpu, gpu (the best one), gpu:N (a certain one, see `doctor`); auto is a GPU if there is one that
+    /// can be used, else the CPU.
+    #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = str::parse::<Device>)]
     pub(crate) device: Device,
+    /// What to use of a GPU's own memory, such as 10GiB; auto is a safe share of it.
+    #[arg(long, value_name = "SIZE", default_value = "auto")]
+    pub(crate) vram: Budget,
     /// Computing threads [default: one a core, of the fast ones if there are two kinds].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) threads: Option<usize>,
@@ -370,12 +374,30 @@ impl FromStr for Budget {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+/// Where to compute.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Device {
-    /// The best there is: the CPU.
+    /// A GPU if there is one that can be used, else the CPU.
     Auto,
-    /// The CPU.
     Cpu,
+    /// A certain one, or the best.
+    Gpu(Option<usize>),
+}
+
+impl FromStr for Device {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "cpu" => Ok(Self::Cpu),
+            "gpu" => Ok(Self::Gpu(None)),
+            _ => {
+                let index = text.strip_prefix("gpu:").and_then(|index| index.parse().ok());
+                index.map(|index| Self::Gpu(Some(index))).ok_or_else(|| format!("'{text}' is none of auto, cpu, gpu, gpu:N"))
+            }
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -458,7 +480,9 @@ mod tests {
             "run --memory 6G",
             "run --cache disk",
             "run --prefetch maybe",
-            "run --device gpu",
+            "run --device tpu",
+            "run --device gpu:first",
+            "run --vram much",
             "run --kv q4",
             "bench m --depth -1",
             "bench m --depth 0,",

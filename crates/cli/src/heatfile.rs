@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use kernels::Cpu;
+use crate::device::Device;
 use model::Engine;
 use stream::Heat;
 
@@ -31,7 +31,7 @@ pub(crate) fn read(cache: &CacheDir, fingerprint: u64) -> Option<Heat> {
 
 impl HeatFile {
     /// Starts reading what was hot, in the background.
-    pub(crate) fn warm(cache: CacheDir, engine: &mut Engine<Cpu>) -> Self {
+    pub(crate) fn warm(cache: CacheDir, engine: &mut Engine<Device>) -> Self {
         if let Some(heat) = read(&cache, engine.fingerprint())
             && let Err(error) = engine.warm(&heat)
         {
@@ -42,14 +42,14 @@ impl HeatFile {
     }
 
     /// Writes the heats, unless that was done lately.
-    pub(crate) fn save_rarely(&mut self, engine: &Engine<Cpu>) {
+    pub(crate) fn save_rarely(&mut self, engine: &Engine<Device>) {
         if INTERVAL <= self.saved.elapsed() {
             self.save(engine);
         }
     }
 
     /// Writes the heats.
-    pub(crate) fn save(&mut self, engine: &Engine<Cpu>) {
+    pub(crate) fn save(&mut self, engine: &Engine<Device>) {
         self.cache.write(&self.name, &engine.heat().encode(engine.fingerprint()));
         self.saved = Instant::now();
     }

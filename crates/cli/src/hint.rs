@@ -2,11 +2,12 @@
 
 use convert::ConvertError;
 use generate::GenerateError;
+use gpu::GpuError;
 use model::ModelError;
 use store::StoreError;
 use stream::StreamError;
 
-use crate::error::{CliError, NoRoom};
+use crate::error::{CliError, Memory, NoRoom};
 use crate::output::note;
 
 /// Prints an error on one line and, if there is something to do, a hint on another.
@@ -48,7 +49,8 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         let stream = || cause.downcast_ref().and_then(for_stream);
         let model = || cause.downcast_ref().and_then(for_model);
         let generate = || cause.downcast_ref().and_then(for_generate);
-        cli.or_else(convert).or_else(store).or_else(stream).or_else(model).or_else(generate)
+        let gpu = || cause.downcast_ref().map(for_gpu);
+        cli.or_else(convert).or_else(store).or_else(stream).or_else(model).or_else(generate).or_else(gpu)
     })
 }
 
@@ -76,7 +78,11 @@ fn for_cli(error: &CliError) -> Option<String> {
 }
 
 fn for_memory(room: &NoRoom) -> String {
-    let more = format!("give it more (--memory {}MiB or above)", room.needed().0.div_ceil(1 << 20));
+    let needed = room.needed().0.div_ceil(1 << 20);
+    let more = match room.memory {
+        Memory::Host => format!("give it more (--memory {needed}MiB or above)"),
+        Memory::Gpu => format!("give it more (--vram {needed}MiB or above), compute on the CPU (--device cpu)"),
+    };
     format!("{more}, or need less: a shorter --ctx, or a store with fewer --bits")
 }
 
@@ -141,9 +147,16 @@ fn for_model(error: &ModelError) -> Option<String> {
         ModelError::Store(error) => for_store(error),
         ModelError::Stream(error) => for_stream(error),
         ModelError::ContextFull { .. } => Some("raise --ctx; in a chat, /clear starts over".into()),
+        ModelError::Backend { .. } => {
+            Some("compute on the CPU (--device cpu); 'flash-moe doctor --gpu' says more about each GPU".into())
+        }
         ModelError::NonFinite { .. } => Some("'flash-moe verify' checks the store".into()),
         _ => None,
     }
+}
+
+fn for_gpu(_: &GpuError) -> String {
+    "compute on the CPU (--device cpu); 'flash-moe doctor --gpu' says more about each GPU".into()
 }
 
 fn for_generate(error: &GenerateError) -> Option<String> {

@@ -25,6 +25,7 @@ pub(crate) fn inspect(flags: &InspectFlags) -> anyhow::Result<()> {
         experts: None,
         prefetch: Prefetch::Auto,
         kv: flags.kv,
+        vram: None,
     };
     let drive = Drive::known(&store, &CacheDir::open(false));
     let work = Work { n_ctx: None, n_feed: None, n_snapshot: 0 };

@@ -1,12 +1,14 @@
 //! From a store and a plan to an engine that can run.
 
-use kernels::{Activations, Cpu};
+use kernels::Activations;
 use model::Engine;
 use store::{Blob, Store};
 use stream::{Backing, CacheMode, Governor, MemoryReading, Reader, SimDrive, SimSpec};
 
 use crate::cachedir::CacheDir;
+use crate::device::{self, Device, Either};
 use crate::drive::{DRIVE_FLOOR_BYTES_S, Drive, expert_files};
+use crate::error::{CliError, Memory};
 use crate::flags::{self, Cache, EngineFlags};
 use crate::heatfile::HeatFile;
 use crate::interrupt;
@@ -18,7 +20,7 @@ use crate::size::Size;
 
 /// A model in memory.
 pub(crate) struct Loaded {
-    pub(crate) engine: Engine<Cpu>,
+    pub(crate) engine: Engine<Device>,
     pub(crate) plan: Plan,
     /// Name of the setting.
     pub(crate) activations: &'static str,
@@ -63,7 +65,7 @@ pub(crate) fn load_for(
         // What the real drive makes faster says nothing here.
         wishes.cache = Cache::Slots;
     }
-    let mut plan = Plan::new(&wishes, store.manifest(), work, &drive)?;
+    let (device, mut plan) = plan_with_device(store, flags, work, &drive, wishes)?;
     if experiment.assume_resident {
         plan.stream.mode = CacheMode::Assumed;
     }
@@ -78,7 +80,9 @@ pub(crate) fn load_for(
         flags::Activations::Exact => Activations::Exact,
         flags::Activations::Int16 => Activations::Int16,
     };
-    if activations != Activations::Exact {
+    if activations != Activations::Exact && matches!(device, Either::Gpu(_)) {
+        note("note: the GPU takes activations as they are, whatever --activations says");
+    } else if activations != Activations::Exact {
         note(format_args!("note: activations rounded to {} (--activations)", flags.activations.name()));
     }
     if flags.verbose {
@@ -88,7 +92,7 @@ pub(crate) fn load_for(
     interrupt::install()?;
     let marker = Marker::start(&cache, &store.location(), plan.budget);
     let mut progress = Progress::new("load", store.dense_bytes(), 0);
-    let backend = Cpu::new(plan.n_thread).with_activations(activations);
+    let backend = device.prepared(&plan, activations);
     let (options, loaded) = (plan.engine_options(), &mut |read_bytes| progress.at(read_bytes));
     let engine = match experiment.drive.map(SimDrive::new) {
         None => Engine::load(store, backend, options, loaded)?,
@@ -108,6 +112,29 @@ pub(crate) fn load_for(
         _governor: governor,
         _marker: marker,
     })
+}
+
+/// Opens the device and divides the memory. A GPU that the model does not fit is no reason to give up, unless it was
+/// asked for.
+fn plan_with_device(
+    store: &Store,
+    flags: &EngineFlags,
+    work: Work,
+    drive: &Drive,
+    wishes: Wishes,
+) -> anyhow::Result<(Device, Plan)> {
+    let device = device::open(flags)?;
+    let vram = device.vram(flags);
+    let plan = Plan::new(&Wishes { vram, ..wishes }, store.manifest(), work, drive);
+    match plan {
+        Err(CliError::Memory(room)) if room.memory == Memory::Gpu && flags.device == flags::Device::Auto => {
+            note(format_args!("note: computing on the CPU: {}", CliError::Memory(room)));
+            drop(device);
+            let on_cpu = EngineFlags { device: flags::Device::Cpu, ..flags.clone() };
+            Ok((device::open(&on_cpu)?, Plan::new(&wishes, store.manifest(), work, drive)?))
+        }
+        plan => Ok((device, plan?)),
+    }
 }
 
 /// The same for somebody who waits for answers: experts that earlier runs used most are read in the background.
@@ -149,7 +176,7 @@ fn warn_of_slow_drive(drive: &Drive, plan: &Plan) {
 }
 
 /// Watches the memory. Without a thread for it the plan stands as it is.
-fn govern(engine: &Engine<Cpu>, plan: &Plan, is_verbose: bool) -> Option<Governor> {
+fn govern(engine: &Engine<Device>, plan: &Plan, is_verbose: bool) -> Option<Governor> {
     let (limit, n_slot_max) = (engine.slot_limit(), plan.stream.n_slot);
     let apply = move |n_slot, reading: &MemoryReading| {
         let was = limit.get();

@@ -10,6 +10,7 @@ mod bytes;
 mod cachedir;
 mod chat;
 mod demo;
+mod device;
 mod doctor;
 mod drive;
 mod error;

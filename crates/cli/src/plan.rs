@@ -6,8 +6,8 @@ use store::Manifest;
 use stream::{CacheMode, GovernorOptions, Method, StreamOptions, Tuning};
 
 use crate::drive::{Drive, DriveRates, Origin, method_name};
-use crate::error::{CliError, NoRoom};
-use crate::flags::{self, Cache, Device, EngineFlags};
+use crate::error::{CliError, Memory, NoRoom};
+use crate::flags::{self, Cache, EngineFlags};
 use crate::predict::Needs;
 use crate::size::Size;
 
@@ -70,6 +70,18 @@ pub(crate) struct Plan {
     footprint: Footprint,
     used_bytes: u64,
     n_snapshot: u64,
+    /// Memory of a GPU that has its own: everything but the slots is there.
+    vram: Option<Vram>,
+    /// What is left of it for experts.
+    held_bytes: u64,
+}
+
+/// Memory of a GPU that has its own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Vram {
+    pub(crate) budget: Size,
+    /// Was it given by the user?
+    pub(crate) is_given: bool,
 }
 
 /// Seconds that the experts of one token take to get there.
@@ -90,12 +102,13 @@ pub(crate) struct Wishes {
     pub(crate) experts: Option<usize>,
     pub(crate) prefetch: flags::Prefetch,
     pub(crate) kv: KvFormat,
+    /// Of the GPU that computes, if it has memory of its own.
+    pub(crate) vram: Option<Vram>,
 }
 
 impl From<&EngineFlags> for Wishes {
+    /// For a device that shares the machine's memory.
     fn from(flags: &EngineFlags) -> Self {
-        // The CPU is the only device: auto and cpu are the same.
-        let (Device::Auto | Device::Cpu) = flags.device;
         Self {
             memory: flags.memory.0,
             cache: flags.cache,
@@ -105,6 +118,7 @@ impl From<&EngineFlags> for Wishes {
             experts: flags.experts,
             prefetch: flags.prefetch,
             kv: flags.kv,
+            vram: None,
         }
     }
 }
@@ -176,6 +190,8 @@ impl Plan {
             footprint: Footprint::of(manifest),
             used_bytes: machine.used_bytes,
             n_snapshot: work.n_snapshot,
+            vram: wishes.vram,
+            held_bytes: 0,
         };
         plan.divide(n_feed)?;
         if let Some(rates) = &drive.rates {
@@ -208,20 +224,24 @@ impl Plan {
     fn divide(&mut self, n_feed: usize) -> Result<(), CliError> {
         let f = self.footprint;
         let n_slot_min = self.n_slot_min();
-        (self.stream.n_slot, self.n_batch) = (n_slot_min as usize, N_BATCH_STEP);
-        let needed = self.parts().iter().map(|(_, size)| size.0).sum();
-        let Some(free) = self.budget.0.checked_sub(needed) else {
-            return Err(CliError::Memory(Box::new(NoRoom {
-                budget: self.budget,
-                is_given: self.is_given,
-                parts: self.parts(),
-            })));
+        (self.stream.n_slot, self.n_batch, self.held_bytes) = (n_slot_min as usize, N_BATCH_STEP, 0);
+        let free = room(Memory::Host, self.budget, self.is_given, self.parts())?;
+        let vram_free = match self.vram {
+            Some(vram) => Some(room(Memory::Gpu, vram.budget, vram.is_given, self.vram_parts())?),
+            None => None,
         };
-        let n_step =
-            (free / SCRATCH_SHARE / (f.scratch_bytes_per_token * N_BATCH_STEP as u64).max(1)) as usize;
+        let for_scratch = vram_free.unwrap_or(free) / SCRATCH_SHARE;
+        let n_step = (for_scratch / (f.scratch_bytes_per_token * N_BATCH_STEP as u64).max(1)) as usize;
         let n_batch_max = n_feed.next_multiple_of(N_BATCH_STEP).min(N_BATCH_MAX);
         self.n_batch = (n_step.saturating_add(1).saturating_mul(N_BATCH_STEP)).min(n_batch_max);
-        let free = free - (self.n_batch - N_BATCH_STEP) as u64 * f.scratch_bytes_per_token;
+        let scratch = (self.n_batch - N_BATCH_STEP) as u64 * f.scratch_bytes_per_token;
+        let free = match vram_free {
+            Some(vram_free) => {
+                self.held_bytes = (vram_free - scratch).min(f.n_record * f.record_bytes);
+                free
+            }
+            None => free - scratch,
+        };
         let n_slot = n_slot_min + free / f.record_bytes.max(1);
         let n_useful = match self.stream.mode {
             CacheMode::Slots | CacheMode::Assumed => f.n_record,
@@ -249,18 +269,34 @@ impl Plan {
         }
     }
 
-    /// What the memory is for, in the order it is taken.
+    /// What the machine's memory is for, in the order it is taken.
     pub(crate) fn parts(&self) -> Vec<(&'static str, Size)> {
+        let program = ("program", Size(self.used_bytes + RESERVE_BYTES));
+        let slots = ("expert slots", Size(self.stream.n_slot as u64 * self.footprint.record_bytes));
+        let model = if self.vram.is_some() { Vec::new() } else { self.model_parts() };
+        [program].into_iter().chain(model).chain([slots]).collect()
+    }
+
+    /// What a GPU's own memory is for.
+    pub(crate) fn vram_parts(&self) -> Vec<(&'static str, Size)> {
+        self.model_parts().into_iter().chain([("experts", Size(self.held_bytes))]).collect()
+    }
+
+    /// What is needed where the model computes.
+    fn model_parts(&self) -> Vec<(&'static str, Size)> {
         let f = &self.footprint;
         let scratch = f.scratch_bytes(self.n_batch, self.n_ctx);
         vec![
-            ("program", Size(self.used_bytes + RESERVE_BYTES)),
             ("dense weights", Size(f.dense_bytes)),
             ("keys and values", Size(f.kv_bytes(self.kv_format, self.n_ctx))),
             ("states", Size((1 + self.n_snapshot) * f.state_bytes)),
             ("activations", Size(scratch)),
-            ("expert slots", Size(self.stream.n_slot as u64 * f.record_bytes)),
         ]
+    }
+
+    /// Memory of a GPU that is for experts.
+    pub(crate) fn held_bytes(&self) -> u64 {
+        self.held_bytes
     }
 
     /// Sum of all parts.
@@ -321,21 +357,32 @@ impl Plan {
         }
     }
 
+    fn describe_parts(&self, parts: Vec<(&'static str, Size)>) -> String {
+        let line = |(name, size): (&str, Size)| {
+            let what = match name {
+                "keys and values" => format!("   {} tokens of context, {}", self.n_ctx, self.kv_format),
+                "activations" => format!("   up to {} tokens at a time", self.n_batch),
+                "expert slots" => format!("   {} of {} experts", self.stream.n_slot, self.n_record()),
+                "experts" => {
+                    let n = self.held_bytes / self.footprint.record_bytes.max(1);
+                    format!("   {n} of {} experts", self.n_record())
+                }
+                _ => String::new(),
+            };
+            format!("  {name:<16} {:>12}{what}\n", size.to_string())
+        };
+        parts.into_iter().map(line).collect()
+    }
+
     /// For people, one line a part.
     pub(crate) fn describe(&self) -> String {
         let mut text = format!("memory plan: {} of {}\n", self.planned(), self.budget);
-        for (name, size) in self.parts() {
-            text += &format!("  {name:<16} {:>12}", size.to_string());
-            text += &match name {
-                "keys and values" => {
-                    format!("   {} tokens of context, {}\n", self.n_ctx, self.kv_format)
-                }
-                "activations" => format!("   up to {} tokens at a time\n", self.n_batch),
-                "expert slots" => {
-                    format!("   {} of {} experts\n", self.stream.n_slot, self.n_record(),)
-                }
-                _ => "\n".to_owned(),
-            };
+        text += &self.describe_parts(self.parts());
+        if let Some(vram) = self.vram {
+            let parts = self.vram_parts();
+            let planned = Size(parts.iter().map(|(_, size)| size.0).sum());
+            text += &format!("on the GPU: {planned} of {}\n", vram.budget);
+            text += &self.describe_parts(parts);
         }
         let Tuning { method, request_bytes, depth } = self.stream.tuning;
         let request = match request_bytes as u64 {
@@ -361,6 +408,13 @@ impl Plan {
         };
         text
     }
+}
+
+/// What is left of a budget.
+fn room(memory: Memory, budget: Size, is_given: bool, parts: Vec<(&'static str, Size)>) -> Result<u64, CliError> {
+    let needed = parts.iter().map(|(_, size)| size.0).sum();
+    let no_room = || CliError::Memory(Box::new(NoRoom { memory, budget, is_given, parts }));
+    budget.0.checked_sub(needed).ok_or_else(no_room)
 }
 
 /// What the plan needs to know about where it runs.
@@ -420,6 +474,8 @@ mod tests {
             footprint: footprint(),
             used_bytes: 30 * MIB,
             n_snapshot: 0,
+            vram: None,
+            held_bytes: 0,
         };
         plan.divide(n_feed).map(|()| plan)
     }
@@ -468,6 +524,7 @@ mod tests {
                 experts: None,
                 prefetch: flags::Prefetch::Auto,
                 kv: KvFormat::F16,
+                vram: None,
             };
             let rates = DriveRates { direct_bytes_s, buffered_bytes_s: 1e9, copy_bytes_s: 10e9 };
             let drive = Drive { rates: Some(rates), ..Drive::unknown() };

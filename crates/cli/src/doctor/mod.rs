@@ -149,6 +149,7 @@ pub(crate) fn doctor(flags: &DoctorFlags) -> anyhow::Result<()> {
         experts: None,
         prefetch: Prefetch::Auto,
         kv: KvFormat::default(),
+        vram: None,
     };
     let drive = measured.as_ref().map_or(Drive::unknown(), |measured| measured.drive);
     let heat = store.as_ref().and_then(|store| heatfile::read(&cache, store.fingerprint()));
