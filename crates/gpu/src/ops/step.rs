@@ -42,7 +42,7 @@ impl Cut {
         let tokens = n_token.next_power_of_two().min(TOKENS_MAX);
         // A whole turn of a team, and what `place` exchanges.
         let turn = reader.chunk_cols * lanes.max(8);
-        let tile = (TILE_BYTES / 4 / tokens).min(cols.next_multiple_of(turn));
+        let tile = (TILE_BYTES / 4 / tokens).min(cols.next_power_of_two().max(turn));
         Self { tuning, lanes, tokens, tile }
     }
 
@@ -57,13 +57,14 @@ impl Cut {
     }
 
     /// For the kernel.
-    pub(crate) fn constants(&self) -> [(&'static str, u32); 5] {
+    pub(crate) fn constants(&self) -> [(&'static str, u32); 6] {
         [
             ("ROWS", self.tuning.rows as u32),
             ("TOKENS", self.tokens as u32),
             ("LANES", self.lanes as u32),
             ("THREADS", self.tuning.threads as u32),
             ("TILE", self.tile as u32),
+            ("TILE_VECTORS", (self.tokens * self.tile / 4).max(self.tuning.threads) as u32),
         ]
     }
 }

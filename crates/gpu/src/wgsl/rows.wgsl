@@ -11,6 +11,7 @@ override TOKENS: u32; // at most 4; ROWS · TOKENS at most 16
 override LANES: u32; // a power of two, at most 32
 override THREADS: u32; // of a workgroup
 override TILE: u32; // a multiple of CHUNK · LANES and of 8 chunks
+override TILE_VECTORS: u32; // at least TOKENS · TILE / 4 and THREADS
 
 @group(0) @binding(3) var<storage, read> x: array<f32>; // [_, cols]
 @group(0) @binding(4) var<storage, read> x4: array<vec4<f32>>; // the same
@@ -23,7 +24,7 @@ alias Sums = array<f32, 16>;
 const VECTORS: u32 = CHUNK / 4u;
 
 // [TOKENS, VECTORS, TILE / CHUNK]: neighbours read neighbours. The last index is scrambled, see `place`.
-var<workgroup> x_tile: array<vec4<f32>, max(TOKENS * TILE / 4u, THREADS)>;
+var<workgroup> x_tile: array<vec4<f32>, TILE_VECTORS>;
 
 struct Tokens {
     at: u32, // where in `x` the first one starts
