@@ -23,7 +23,7 @@ enum Step {
 }
 
 /// The pairs of a dispatch: their words, where the first one starts, how many there are.
-type Pairs<'a> = (Bind<'a>, u32, usize);
+pub(crate) type Pairs<'a> = (Bind<'a>, u32, usize);
 
 impl Context {
     /// `out[row_out] = down · (silu(gate · x[row_in]) ⊙ (up · x[row_in]))` for `n_pair` pairs, whose experts lie in
@@ -57,7 +57,7 @@ impl Context {
         self.experts_tuned(matrices, (self.args_bind(), at, rows.len()), [x, hidden, out], tuning);
     }
 
-    fn experts_tuned(
+    pub(crate) fn experts_tuned(
         &self,
         [gate, up, down]: &[MatrixAt<'_>; 3],
         pairs: Pairs<'_>,
@@ -104,7 +104,7 @@ impl Context {
 
 impl Records {
     /// The matrices of a record that starts where `slab` starts.
-    fn matrices<'a>(&self, slab: Bind<'a>) -> [MatrixAt<'a>; 3] {
+    pub(crate) fn matrices<'a>(&self, slab: Bind<'a>) -> [MatrixAt<'a>; 3] {
         let (d_model, d_ff) = (self.d_model, self.d_ff);
         let shapes = [(d_ff, d_model), (d_ff, d_model), (d_model, d_ff)];
         [0, 1, 2].map(|i| {
@@ -116,7 +116,7 @@ impl Records {
 
 /// What is fast for such a matrix of each of `n_pair` experts.
 fn tuning(_: &MatrixAt<'_>, _: usize) -> Tuning {
-    Tuning { threads: 128, rows: 4 }
+    Tuning::BASE
 }
 
 #[cfg(test)]

@@ -25,7 +25,7 @@ impl Context {
         self.matmul_tuned(products, x, first, n_token, tuning);
     }
 
-    fn matmul_tuned(
+    pub(crate) fn matmul_tuned(
         &self,
         products: &[Product<'_>],
         x: Bind<'_>,
@@ -81,7 +81,6 @@ impl Context {
 fn tuning(products: &[Product<'_>]) -> Tuning {
     let rows: usize = products.iter().map(|p| p.w.rows).sum();
     Tuning {
-        threads: 128,
         rows: if rows < 1024 {
             1
         } else if rows < 8192 {
@@ -89,6 +88,7 @@ fn tuning(products: &[Product<'_>]) -> Tuning {
         } else {
             4
         },
+        ..Tuning::BASE
     }
 }
 
@@ -113,7 +113,7 @@ mod tests {
     const SHAPES: [(usize, usize, usize, usize); 6] =
         [(1, 1, 1, 0), (3, 2, 2, 1), (33, 5, 5, 0), (65, 7, 9, 1), (7, 65, 4, 2), (257, 12, 1, 3)];
 
-    const CUT: Tuning = Tuning { threads: 128, rows: 2 };
+    const CUT: Tuning = Tuning { rows: 2, ..Tuning::BASE };
 
     fn group(format: Format) -> usize {
         match format {
@@ -181,6 +181,15 @@ mod tests {
     }
 
     #[test]
+    fn subgroups_may_be_smaller_than_they_seem() {
+        // Breaks if a team that spans subgroups loses parts of its sums.
+        let Some(mut rig) = rig() else { return };
+        rig.context.report.interface = "Metal".to_owned();
+        let x = random(2, 2 * 2048);
+        check(&rig, "teams of 32", &stored(1, A4, 5, 2048), &x, (0, 2));
+    }
+
+    #[test]
     fn plain_floats_may_have_any_number_of_columns() {
         // Breaks if the last, incomplete vector of a row is read past its end or dropped.
         let Some(rig) = rig() else { return };
@@ -200,9 +209,11 @@ mod tests {
             let (w, x) = (stored(1, format, 37, 4096 + 256), random(2, 4096 + 256));
             let (w, x) = (rig.upload(&w), rig.tensor(&x));
             let want = product(&rig, &w, &x, (0, 1), CUT);
-            for (threads, rows) in [(64, 1), (256, 4), (32, 8)] {
-                let got = product(&rig, &w, &x, (0, 1), Tuning { threads, rows });
-                assert_same(&format!("{format}, {rows} rows of {threads} threads"), &got, &want);
+            for (threads, rows, ahead, tiled) in
+                [(64, 1, false, true), (256, 4, true, false), (32, 8, false, false)]
+            {
+                let cut = Tuning { threads, rows, ahead, tiled, ..CUT };
+                assert_same(&format!("{format}, {cut:?}"), &product(&rig, &w, &x, (0, 1), cut), &want);
             }
         }
     }
@@ -282,7 +293,8 @@ mod tests {
         let (w, x) = (stored(1, format, rows, cols), random(2, cols));
         let mut want = vec![0.0; rows];
         Reference.matmul(&mut [(&w, &mut want)], &x, 0, 1, Precision::Full);
-        let got = product(&rig, &rig.upload(&w), &rig.tensor(&x), (0, 1), Tuning { threads: 32, rows: 1 });
+        let got =
+            product(&rig, &rig.upload(&w), &rig.tensor(&x), (0, 1), Tuning { threads: 32, rows: 1, ..CUT });
         assert_close_to("many rows", &got, &want, PRODUCT_BOUND, 1.0);
     }
 }
