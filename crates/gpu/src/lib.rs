@@ -5,6 +5,8 @@
 #![deny(unsafe_code)]
 
 mod adapter;
+#[cfg(feature = "bench")]
+pub mod bench;
 mod context;
 mod format;
 mod kernel;
