@@ -60,6 +60,12 @@ pub(crate) struct Bind<'a> {
     bytes: u64,
 }
 
+impl PartialEq for Bind<'_> {
+    fn eq(&self, other: &Self) -> bool {
+        (self.buf.id, self.offset, self.bytes) == (other.buf.id, other.offset, other.bytes)
+    }
+}
+
 impl<'a> Bind<'a> {
     fn entry(&self, binding: usize) -> BindGroupEntry<'a> {
         BindGroupEntry {

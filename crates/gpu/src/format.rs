@@ -86,4 +86,9 @@ impl<'a> MatrixAt<'a> {
     pub(crate) fn binds(&self) -> [Bind<'a>; 3] {
         [self.buf; 3]
     }
+
+    /// Whether one dispatch can read both.
+    pub(crate) fn goes_with(&self, other: &MatrixAt<'_>) -> bool {
+        (self.format, self.cols) == (other.format, other.cols) && self.buf == other.buf
+    }
 }

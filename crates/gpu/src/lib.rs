@@ -5,6 +5,8 @@
 #![deny(unsafe_code)]
 
 mod adapter;
+#[cfg(feature = "bench")]
+pub mod bench_prompt;
 mod context;
 mod format;
 mod kernel;

@@ -88,11 +88,16 @@ pub(crate) fn random(seed: u64, n: usize) -> Vec<f32> {
 /// Fails unless `got` lies within `bound` of `want`, relative to the larger of the number itself and the root mean
 /// square of them all.
 pub(crate) fn assert_close(what: &str, got: &[f32], want: &[f32], bound: f64) {
-    assert_eq!(got.len(), want.len(), "{what}: lengths");
     let mean = want.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / want.len().max(1) as f64;
+    assert_close_to(what, got, want, bound, mean.sqrt());
+}
+
+/// As [`assert_close`], with the size that is expected of the numbers: one sum may be small by chance.
+pub(crate) fn assert_close_to(what: &str, got: &[f32], want: &[f32], bound: f64, size: f64) {
+    assert_eq!(got.len(), want.len(), "{what}: lengths");
     for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
         let (got, want) = (f64::from(got), f64::from(want));
-        let error = (got - want).abs() / mean.sqrt().max(want.abs()).max(1e-38);
+        let error = (got - want).abs() / size.max(want.abs()).max(1e-38);
         assert!(error <= bound, "{what}: number {i} is {got:e}, should be {want:e}: error {error:.2e}");
     }
 }
@@ -152,16 +157,6 @@ impl Uploaded {
     pub(crate) fn at(&self) -> MatrixAt<'_> {
         let Self { format, rows, cols, planes, .. } = *self;
         MatrixAt { format, rows, cols, buf: self.buf.bind(), planes }
-    }
-}
-
-/// As [`assert_close`], with the size that is expected of the numbers: one sum may be small by chance.
-pub(crate) fn assert_close_to(what: &str, got: &[f32], want: &[f32], bound: f64, size: f64) {
-    assert_eq!(got.len(), want.len(), "{what}: lengths");
-    for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
-        let (got, want) = (f64::from(got), f64::from(want));
-        let error = (got - want).abs() / size.max(want.abs()).max(1e-38);
-        assert!(error <= bound, "{what}: number {i} is {got:e}, should be {want:e}: error {error:.2e}");
     }
 }
 

@@ -2,8 +2,10 @@
 
 pub(crate) mod embed;
 pub(crate) mod experts_prompt;
+pub(crate) mod matmul;
 pub(crate) mod matmul_prompt;
 pub(crate) mod pointwise;
+pub(crate) mod step;
 
 use quant::Format;
 

@@ -91,20 +91,20 @@ fn load_chunk(row: vec3<u32>, chunk: u32, n: u32) -> Chunk {
 }
 
 // Codes `4·k .. 4·k + 4` of a chunk.
-fn chunk4(c: ptr<function, Chunk>, k: u32) -> vec4<f32> {
+fn chunk4(c: Chunk, k: u32) -> vec4<f32> {
     let bit = 4u * BITS * k;
     let shift = bit % 32u;
-    var word = (*c).words[bit / 32u] >> shift;
+    var word = c.words[bit / 32u] >> shift;
     if 32u < shift + 4u * BITS {
-        word |= (*c).words[bit / 32u + 1u] << (32u - shift);
+        word |= c.words[bit / 32u + 1u] << (32u - shift);
     }
     return four(word);
 }
 
 // Scale and bias of chunk number `chunk`, which is `c`.
-fn chunk_scale_bias(c: ptr<function, Chunk>, row: vec3<u32>, chunk: u32) -> vec2<f32> {
+fn chunk_scale_bias(c: Chunk, row: vec3<u32>, chunk: u32) -> vec2<f32> {
     let group = row.yz + chunk * CHUNK / GROUP;
-    return vec2(bf16_of((*c).scale, group.x), bf16_of((*c).bias, group.y));
+    return vec2(bf16_of(c.scale, group.x), bf16_of(c.bias, group.y));
 }
 
 // The four codes in the low bits of a word.

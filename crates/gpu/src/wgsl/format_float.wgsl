@@ -23,8 +23,8 @@ fn row_at(planes: vec3<u32>, row: u32, cols: u32) -> vec3<u32> {
 
 // Floats `col .. col + 8`, `col` a multiple of 8. There are `n` columns from `col` on; where those end, zeros follow.
 fn codes8(row: vec3<u32>, col: u32, n: u32) -> array<vec4<f32>, 2> {
-    var c = load_chunk(row, col / CHUNK, n);
-    return array(chunk4(&c, 0u), chunk4(&c, 1u));
+    let c = load_chunk(row, col / CHUNK, n);
+    return array(chunk4(c, 0u), chunk4(c, 1u));
 }
 
 fn scale_bias(row: vec3<u32>, col: u32) -> vec2<f32> {
@@ -61,19 +61,19 @@ fn load_chunk(row: vec3<u32>, chunk: u32, n: u32) -> Chunk {
 }
 
 // Floats `4·k .. 4·k + 4` of a chunk.
-fn chunk4(c: ptr<function, Chunk>, k: u32) -> vec4<f32> {
+fn chunk4(c: Chunk, k: u32) -> vec4<f32> {
     if KIND == 0u {
         let at = 4u * k;
-        return bitcast<vec4<f32>>(vec4((*c).words[at], (*c).words[at + 1u], (*c).words[at + 2u], (*c).words[at + 3u]));
+        return bitcast<vec4<f32>>(vec4(c.words[at], c.words[at + 1u], c.words[at + 2u], c.words[at + 3u]));
     }
-    let low = (*c).words[2u * k];
-    let high = (*c).words[2u * k + 1u];
+    let low = c.words[2u * k];
+    let high = c.words[2u * k + 1u];
     if KIND == 1u {
         return vec4(unpack2x16float(low), unpack2x16float(high));
     }
     return bitcast<vec4<f32>>(vec4(low << 16u, low & 0xffff0000u, high << 16u, high & 0xffff0000u));
 }
 
-fn chunk_scale_bias(c: ptr<function, Chunk>, row: vec3<u32>, chunk: u32) -> vec2<f32> {
+fn chunk_scale_bias(c: Chunk, row: vec3<u32>, chunk: u32) -> vec2<f32> {
     return vec2(1.0, 0.0);
 }
