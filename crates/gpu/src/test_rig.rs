@@ -160,16 +160,6 @@ impl Uploaded {
     }
 }
 
-/// As [`assert_close`], with the size that is expected of the numbers: one sum may be small by chance.
-pub(crate) fn assert_close_to(what: &str, got: &[f32], want: &[f32], bound: f64, size: f64) {
-    assert_eq!(got.len(), want.len(), "{what}: lengths");
-    for (i, (&got, &want)) in got.iter().zip(want).enumerate() {
-        let (got, want) = (f64::from(got), f64::from(want));
-        let error = (got - want).abs() / size.max(want.abs()).max(1e-38);
-        assert!(error <= bound, "{what}: number {i} is {got:e}, should be {want:e}: error {error:.2e}");
-    }
-}
-
 /// About the size of a product of independent numbers: of rows of `w` and of `x`.
 pub(crate) fn size_of_products(w: &Matrix, x: &[f32]) -> f64 {
     let mut row = vec![0.0; w.cols()];

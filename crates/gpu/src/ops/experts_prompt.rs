@@ -61,6 +61,19 @@ impl Context {
         Steps { context: self, jobs, tile: None }.experts(records, slab, tensors);
     }
 
+    /// The same with a tile of the caller's choice.
+    #[cfg(any(test, feature = "bench"))]
+    pub(crate) fn experts_tiled(
+        &self,
+        tile: Tile,
+        records: &Records,
+        slab: Bind<'_>,
+        jobs: Jobs<'_>,
+        tensors: [Bind<'_>; 3],
+    ) {
+        Steps { context: self, jobs, tile: Some(tile) }.experts(records, slab, tensors);
+    }
+
     /// The same with one expert whose matrices lie apart: `[gate, up, down]`. Its record starts at word 0.
     pub(crate) fn shared_prompt(
         &self,
@@ -116,7 +129,7 @@ mod tests {
     use kernels::{Backend, ExpertJob, Reference, SharedJob};
     use quant::{Format, Matrix};
 
-    use super::{Jobs, Steps};
+    use super::Jobs;
     use crate::ops::Records;
     use crate::ops::matmul_prompt::Tile;
     use crate::test_rig::{Rig, assert_close, assert_same, random, rig, stored};
@@ -198,7 +211,10 @@ mod tests {
             let out = rig.tensor(&vec![-7.0; (n_pair + 1) * D_MODEL]);
             let (x, hidden) = (rig.tensor(x), rig.zeros(n_pair * D_FF));
             let tensors = [x.bind(), hidden.bind(), out.bind()];
-            Steps { context: &rig.context, jobs, tile }.experts(&records, slab.bind(), tensors);
+            match tile {
+                Some(tile) => rig.context.experts_tiled(tile, &records, slab.bind(), jobs, tensors),
+                None => rig.context.experts_prompt(&records, slab.bind(), jobs, tensors),
+            }
             let mut out = rig.read(&out, (n_pair + 1) * D_MODEL);
             assert!(out.drain(n_pair * D_MODEL..).all(|y| y == -7.0), "written behind the last row");
             out
