@@ -19,8 +19,8 @@ static MATMUL_STEP: [Kernel; N_TEXT] = kernel_of_every_format!(
 );
 
 impl Context {
-    /// `out[t] = w · x[first + t]` for every product, as f32; for few tokens, which share what is read of a matrix up to
-    /// four at a time. All matrices have as many columns as `x`. A token's results depend on nothing but the token.
+    /// `out[t] = w · x[first + t]` for every product, as f32; for few tokens: up to four share what is read of a
+    /// matrix. All matrices have as many columns as `x`. A token's results depend on nothing but the token.
     pub(crate) fn matmul_step(&self, products: &[Product<'_>], x: Bind<'_>, first: usize, n_token: usize) {
         self.matmul_tuned(products, x, first, n_token, tuning);
     }
