@@ -3,8 +3,8 @@
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
-use generate::{Content, Finish, GenerateOptions, Message, Prompt, RenderOptions, common_prefix};
 use crate::device::Device;
+use generate::{Content, Finish, GenerateOptions, Message, Prompt, RenderOptions, common_prefix};
 use model::{ModelError, Session, Snapshot, TokenModel};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;

@@ -3,8 +3,9 @@
 use arrayvec::ArrayVec;
 use gpu::{AdapterKind, AdapterReport, Gpu, GpuKv, GpuTensor, GpuWeights};
 use kernels::{
-    Activations, AttentionShape, Backend, Cores, Cpu, CpuKv, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeldJob, HeldShape,
-    KvFormat, Mixture, NonFinite, Precision, RecordMemory, Rope, RouteShape, Routes, SharedJob,
+    Activations, AttentionShape, Backend, Cores, Cpu, CpuKv, DeltaInputs, DeltaShape, DeltaWeights,
+    ExpertJob, HeldJob, HeldShape, KvFormat, Mixture, NonFinite, Precision, RecordMemory, Rope, RouteShape,
+    Routes, SharedJob,
 };
 use quant::Matrix;
 
@@ -100,7 +101,9 @@ pub(crate) fn open(flags: &EngineFlags) -> anyhow::Result<Device> {
     let cpu = || Either::Cpu(Cpu::new(flags.threads.unwrap_or(Cores::read().n_thread())));
     let index = match flags.device {
         flags::Device::Cpu => return Ok(cpu()),
-        flags::Device::Auto if gpu::adapters().first().is_none_or(|best| !is_worth_it(best)) => return Ok(cpu()),
+        flags::Device::Auto if gpu::adapters().first().is_none_or(|best| !is_worth_it(best)) => {
+            return Ok(cpu());
+        }
         flags::Device::Auto => None,
         flags::Device::Gpu(index) => index,
     };

@@ -394,7 +394,9 @@ impl FromStr for Device {
             "gpu" => Ok(Self::Gpu(None)),
             _ => {
                 let index = text.strip_prefix("gpu:").and_then(|index| index.parse().ok());
-                index.map(|index| Self::Gpu(Some(index))).ok_or_else(|| format!("'{text}' is none of auto, cpu, gpu, gpu:N"))
+                index
+                    .map(|index| Self::Gpu(Some(index)))
+                    .ok_or_else(|| format!("'{text}' is none of auto, cpu, gpu, gpu:N"))
             }
         }
     }

@@ -81,7 +81,9 @@ fn for_memory(room: &NoRoom) -> String {
     let needed = room.needed().0.div_ceil(1 << 20);
     let more = match room.memory {
         Memory::Host => format!("give it more (--memory {needed}MiB or above)"),
-        Memory::Gpu => format!("give it more (--vram {needed}MiB or above), compute on the CPU (--device cpu)"),
+        Memory::Gpu => {
+            format!("give it more (--vram {needed}MiB or above), compute on the CPU (--device cpu)")
+        }
     };
     format!("{more}, or need less: a shorter --ctx, or a store with fewer --bits")
 }
@@ -147,9 +149,9 @@ fn for_model(error: &ModelError) -> Option<String> {
         ModelError::Store(error) => for_store(error),
         ModelError::Stream(error) => for_stream(error),
         ModelError::ContextFull { .. } => Some("raise --ctx; in a chat, /clear starts over".into()),
-        ModelError::Backend { .. } => {
-            Some("compute on the CPU (--device cpu); 'flash-moe doctor --gpu' says more about each GPU".into())
-        }
+        ModelError::Backend { .. } => Some(
+            "compute on the CPU (--device cpu); 'flash-moe doctor --gpu' says more about each GPU".into(),
+        ),
         ModelError::NonFinite { .. } => Some("'flash-moe verify' checks the store".into()),
         _ => None,
     }

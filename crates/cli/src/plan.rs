@@ -411,7 +411,12 @@ impl Plan {
 }
 
 /// What is left of a budget.
-fn room(memory: Memory, budget: Size, is_given: bool, parts: Vec<(&'static str, Size)>) -> Result<u64, CliError> {
+fn room(
+    memory: Memory,
+    budget: Size,
+    is_given: bool,
+    parts: Vec<(&'static str, Size)>,
+) -> Result<u64, CliError> {
     let needed = parts.iter().map(|(_, size)| size.0).sum();
     let no_room = || CliError::Memory(Box::new(NoRoom { memory, budget, is_given, parts }));
     budget.0.checked_sub(needed).ok_or_else(no_room)

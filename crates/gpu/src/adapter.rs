@@ -13,7 +13,7 @@ pub(crate) const BINDINGS_MAX: u32 = 12;
 /// Threads of a workgroup that kernels rely on.
 const WORKGROUP_MIN: u32 = 256;
 /// Workgroup memory that kernels rely on.
-const WORKGROUP_BYTES_MIN: u32 = 16 << 10;
+const WORKGROUP_BYTES_MIN: u32 = 32 << 10;
 
 /// What kind of device it is, the best first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -11,8 +11,9 @@ use quant::{Matrix, MatrixRef};
 
 use crate::context::{Bind, Buf, Context, lock};
 use crate::memory::{GpuTensor, GpuWeights, RecordSlab, RecordSlabs, Slabs};
-use crate::ops::attention::GpuKv;
+use crate::ops::attention::{HeadNorms, Heads, angles};
 use crate::ops::experts_prompt::Jobs;
+use crate::ops::kv::Kv;
 use crate::ops::pointwise::Combine;
 use crate::ops::route::{PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
 use crate::ops::{Product, Records};
@@ -28,6 +29,7 @@ pub struct Gpu {
     is_step: AtomicBool,
     /// `[pairs of a call, d_ff]`
     hidden: Mutex<Option<Buf>>,
+    attention_scratch: Mutex<Option<Buf>>,
     /// What [`Context::choose`] writes.
     routes: Mutex<Option<Buf>>,
     /// Memory of the device that may be filled with experts.
@@ -47,6 +49,7 @@ impl Gpu {
             records: RecordSlabs::default(),
             is_step: AtomicBool::new(false),
             hidden: Mutex::default(),
+            attention_scratch: Mutex::default(),
             routes: Mutex::default(),
             experts_bytes: 0,
             tier: None,
@@ -110,7 +113,9 @@ impl Gpu {
             if self.is_step() {
                 let pair = |(at, rows): &JobRows<'_>| {
                     let at = *at;
-                    rows.iter().flat_map(move |&(row_in, row_out)| [at, row_in, row_out, 0]).collect::<Vec<u32>>()
+                    rows.iter()
+                        .flat_map(move |&(row_in, row_out)| [at, row_in, row_out, 0])
+                        .collect::<Vec<u32>>()
                 };
                 let words: Vec<u32> = jobs.iter().flat_map(pair).collect();
                 let pairs = (self.context.args_bind(), self.context.args(&words));
@@ -186,7 +191,7 @@ fn layout(job: &ExpertJob<'_>) -> Records {
 impl Backend for Gpu {
     type Tensor = GpuTensor;
     type Weights = GpuWeights;
-    type Kv = GpuKv;
+    type Kv = Kv;
 
     fn describe(&self) -> String {
         let report = &self.context.report;
@@ -248,6 +253,64 @@ impl Backend for Gpu {
 
     fn add(&self, x: &mut GpuTensor, y: &GpuTensor, n: usize) {
         self.context.add(x.bind(), y.bind(), n);
+    }
+
+    fn kv(&self, shape: AttentionShape, format: KvFormat, n_ctx: usize) -> Kv {
+        self.context.kv(shape, format, n_ctx)
+    }
+
+    fn read_kv(&self, kv: &Kv, pos: usize, out: &mut [u8]) {
+        self.context.read_kv(kv, pos, out);
+    }
+
+    fn write_kv(&self, kv: &mut Kv, pos: usize, bytes: &[u8]) {
+        self.context.write_kv(kv, pos, bytes);
+    }
+
+    fn attention_prepare(
+        &self,
+        _: AttentionShape,
+        rope: &Rope,
+        (q_norm, k_norm, eps): (&GpuTensor, &GpuTensor, f32),
+        (q, k, v): (&mut GpuTensor, &mut GpuTensor, &GpuTensor),
+        kv: &mut Kv,
+        pos: usize,
+        n_token: usize,
+    ) {
+        let heads = Heads { q: q.bind(), k: k.bind(), v: v.bind() };
+        let norms = HeadNorms { q: q_norm.bind(), k: k_norm.bind(), eps };
+        let angles = angles(rope, pos, n_token);
+        self.context.attention_prepare(&heads, &norms, &angles, kv, pos, n_token);
+    }
+
+    fn attention(
+        &self,
+        _: AttentionShape,
+        q: &GpuTensor,
+        kv: &Kv,
+        pos: usize,
+        n_token: usize,
+        out: &mut GpuTensor,
+    ) {
+        let mut scratch = lock(&self.attention_scratch);
+        let scratch = scratch.get_or_insert_with(|| self.context.attention_scratch());
+        self.context.attention((q.bind(), out.bind()), kv, scratch, pos, n_token);
+    }
+
+    fn delta_net(
+        &self,
+        shape: DeltaShape,
+        weights: &DeltaWeights<'_, GpuTensor>,
+        inputs: &DeltaInputs<'_, GpuTensor>,
+        states: (&mut GpuTensor, &mut GpuTensor),
+        pos: usize,
+        n_token: usize,
+        out: &mut GpuTensor,
+    ) {
+        panic!(
+            "DELTA {shape:?} {} {} {} {} {} {}",
+            weights.eps, inputs.b.len, states.0.len, pos, n_token, out.len
+        );
     }
 
     fn experts(
@@ -379,14 +442,7 @@ impl Backend for Gpu {
         }
         let weights = (step.pairs.0, step.pairs.1 + WEIGHT_WORD, PAIR_WORDS as u32);
         let shared = m.shared.as_ref().map(|(_, gate)| gate.bind());
-        let combine = Combine {
-            routed: m.routed.bind(),
-            weights,
-            shared,
-            n_token: 1,
-            k,
-            d: records.d_model,
-        };
+        let combine = Combine { routed: m.routed.bind(), weights, shared, n_token: 1, k, d: records.d_model };
         context.combine(m.x.bind(), &combine);
         true
     }

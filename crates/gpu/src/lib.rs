@@ -5,6 +5,7 @@
 #![deny(unsafe_code)]
 
 mod adapter;
+mod backend;
 #[cfg(feature = "bench")]
 pub mod bench;
 #[cfg(feature = "bench")]
@@ -18,8 +19,12 @@ mod ops;
 mod raw;
 #[cfg(test)]
 mod test_rig;
+mod tier;
 
 pub use adapter::{AdapterKind, AdapterReport, adapters};
+pub use backend::Gpu;
+pub use memory::{GpuTensor, GpuWeights};
+pub use ops::kv::Kv as GpuKv;
 
 /// Why there is no GPU backend, or no longer.
 #[derive(Clone, Debug, thiserror::Error)]

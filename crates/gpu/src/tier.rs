@@ -187,8 +187,7 @@ fn stride(shape: &HeldShape) -> usize {
 
 fn records(shape: &HeldShape) -> Records {
     let planes = |i: usize| {
-        let (rows, cols) =
-            if i == 2 { (shape.d_model, shape.d_ff) } else { (shape.d_ff, shape.d_model) };
+        let (rows, cols) = if i == 2 { (shape.d_model, shape.d_ff) } else { (shape.d_ff, shape.d_model) };
         shape.formats[i].planes(rows, cols).map(|plane| ((shape.offsets[i] + plane.start) / 4) as u32)
     };
     Records {

@@ -2,6 +2,7 @@
 
 mod faults;
 mod golden;
+mod gpu;
 mod identity;
 mod rig;
 mod sessions;

@@ -110,7 +110,12 @@ impl Setup {
 
     /// Loads `store` on the CPU backend.
     pub(super) fn engine(&self, store: &Store) -> Engine<Cpu> {
-        Engine::load(store, Cpu::new(self.n_thread), self.options(), &mut |_| {}).unwrap()
+        self.engine_on(Cpu::new(self.n_thread), store)
+    }
+
+    /// Loads `store` on any backend.
+    pub(super) fn engine_on<B: Backend>(&self, backend: B, store: &Store) -> Engine<B> {
+        Engine::load(store, backend, self.options(), &mut |_| {}).unwrap()
     }
 
     /// Loads `store` with every expert file wrapped.
