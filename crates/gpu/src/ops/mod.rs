@@ -1,6 +1,7 @@
 //! The operations: what each dispatches, beside the texts in `wgsl/`.
 
 pub(crate) mod attention;
+pub(crate) mod delta_net;
 pub(crate) mod kv;
 pub(crate) mod pointwise;
 pub(crate) mod route;
