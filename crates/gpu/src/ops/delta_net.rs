@@ -332,6 +332,11 @@ mod tests {
             self
         }
 
+        /// All tokens in one call.
+        fn whole(&self, rig: &Rig) -> (Vec<f32>, States) {
+            self.run(rig, std::slice::from_ref(&(0..self.n_token)))
+        }
+
         /// Tokens in ranges one after the other; outputs and the last states.
         fn run(&self, rig: &Rig, ranges: &[Range<usize>]) -> (Vec<f32>, States) {
             let (d_v, context) = (self.shape.d_v(), &rig.context);
@@ -476,7 +481,7 @@ mod tests {
         let Some(rig) = rig() else { return };
         for shape in [SHAPES[1], SHAPES[3], SHAPES[4]] {
             let case = Case::new(shape, 3 * DELTA_CHUNK + 10, 11);
-            let (whole, states) = case.run(&rig, &[0..case.n_token]);
+            let (whole, states) = case.whole(&rig);
             let cut = [0..DELTA_CHUNK, DELTA_CHUNK..3 * DELTA_CHUNK, 3 * DELTA_CHUNK..case.n_token];
             let (cut, cut_states) = case.run(&rig, &cut);
             assert_same(&format!("cut at borders, {shape:?}"), &cut, &whole);
@@ -548,12 +553,12 @@ mod tests {
         for shape in [SHAPES[1], SHAPES[4]] {
             let case = Case::new(shape, 1, 18);
             rig.context.control_set(3);
-            let (out, states) = case.run(&rig, &[0..1]);
+            let (out, states) = case.whole(&rig);
             assert_same("outputs", &out, &vec![0.0; shape.d_v()]);
             assert_same("convolution", &states.0, &case.states.0);
             assert_same("state", &states.1, &case.states.1);
             rig.context.control_set(0);
-            assert!(case.run(&rig, &[0..1]).1.1 != case.states.1, "nothing was learnt");
+            assert!(case.whole(&rig).1.1 != case.states.1, "nothing was learnt");
         }
     }
 }

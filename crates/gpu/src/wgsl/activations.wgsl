@@ -8,8 +8,8 @@ fn silu(x: f32) -> f32 {
     return select(0.0, x * sigmoid(x), x > -87.0);
 }
 
-// ln(1 + eˣ): max(x, 0) + 2 atanh(y / (2 + y)) with y = e^(-|x|), by the series of the inverse hyperbolic tangent, whose
-// argument is at most 1/3.
+// ln(1 + eˣ): max(x, 0) + 2 atanh(y / (2 + y)) with y = e^(-|x|), by the series of the inverse hyperbolic tangent,
+// whose argument is at most 1/3.
 fn softplus(x: f32) -> f32 {
     let y = exp(-min(abs(x), 87.0));
     let z = y / (2.0 + y);
@@ -25,8 +25,8 @@ fn softplus(x: f32) -> f32 {
     return fma(2.0 * z, series, max(x, 0.0));
 }
 
-// eˣ for x at most 0. Where a state hardly decays, an error is repeated from token to token, so it is half a unit in the
-// last place there: Taylor's series.
+// eˣ for x at most 0. Where a state hardly decays, an error is repeated from token to token, so it is half a unit in
+// the last place there: Taylor's series.
 fn decay_of(x: f32) -> f32 {
     let small = max(x, -0.25);
     var series = 1.0 / 5040.0;

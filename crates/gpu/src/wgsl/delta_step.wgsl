@@ -1,9 +1,9 @@
-// A gated delta-net's recurrence of one token, convolution to gated norm: a workgroup a value head. With p = Sᵀk and
-// u = Sᵀq of the old state, d = β(v − e^g p), o = e^g u + (k·q) d, S ← e^g S + k dᵀ. A thread keeps 64 rows of a column
-// of the state in registers, so the state is read and written once.
+// A gated delta-net's recurrence of one token, convolution to gated norm: a workgroup a value head. With p = Sᵀk
+// and u = Sᵀq of the old state, d = β(v − e^g p), o = e^g u + (k·q) d, S ← e^g S + k dᵀ. A thread keeps 64 rows of a
+// column of the state in registers, so the state is read and written once.
 // Needs `reduce.wgsl` and `activations.wgsl` before it.
 
-// Columns at a time; 256 / COLUMNS threads share a column. 64 · 256 / COLUMNS is at least head_dim_k.
+// Columns at a time, at least 64; 256 / COLUMNS threads share a column. 64 · 256 / COLUMNS is at least head_dim_k.
 override COLUMNS: u32;
 
 const N_OWN: u32 = 64u;
@@ -76,13 +76,20 @@ fn main(
     @builtin(subgroup_invocation_id) lane: u32,
     @builtin(subgroup_size) n_lane: u32,
 ) {
+    let head = group.x;
+    let first_row = thread / COLUMNS * N_OWN;
+    // On their way while the convolution is computed.
+    var own: array<f32, N_OWN>;
+    let first_at = head * p.dk * p.dv + min(thread % COLUMNS, p.dv - 1u);
+    for (var i = 0u; i < N_OWN; i++) {
+        own[i] = state[first_at + min(first_row + i, p.dk - 1u) * p.dv];
+    }
     if thread == 0u {
         control_word = atomicLoad(&control[0]);
     }
     if workgroupUniformLoad(&control_word) != 0u {
         return;
     }
-    let head = group.x;
     let n_value = p.n_head_v / p.n_head_k;
     let key_head = head / n_value;
     let q_at = key_head * p.dk;
@@ -109,17 +116,17 @@ fn main(
     let beta = sigmoid(b[gate]);
     let decay = decay_of(-log_decay[head] * softplus(a[gate] + dt_bias[head]));
 
-    let first_row = thread / COLUMNS * N_OWN;
     for (var first = 0u; first < p.dv; first += COLUMNS) {
         let column = first + thread % COLUMNS;
         let at = head * p.dk * p.dv + min(column, p.dv - 1u);
-        var own: array<f32, N_OWN>;
-        for (var i = 0u; i < N_OWN; i++) {
-            own[i] = state[at + min(first_row + i, p.dk - 1u) * p.dv];
+        if first > 0u {
+            for (var i = 0u; i < N_OWN; i++) {
+                own[i] = state[at + min(first_row + i, p.dk - 1u) * p.dv];
+            }
         }
         var sums = vec2(0.0);
         for (var i = 0u; i < N_OWN; i++) {
-            sums = fma(keys[min(first_row + i, DK_MAX - 1u)], vec2(own[i]), sums);
+            sums = fma(keys[first_row + i], vec2(own[i]), sums);
         }
         workgroupBarrier();
         parts[thread] = sums;
