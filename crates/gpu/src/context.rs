@@ -18,8 +18,8 @@ use crate::{GpuError, raw};
 
 /// Words of the arguments of all dispatches of a submission.
 const ARGS_WORDS: usize = 2 << 20;
-/// Words that say whether recorded work still counts.
-const CONTROL_WORDS: u64 = 16;
+/// Words that say whether recorded work still counts; from word 16 on workgroups count each other (`delta_step.wgsl`).
+const CONTROL_WORDS: u64 = 1024;
 /// Least bytes of the buffer that results come back in.
 const READBACK_BYTES_MIN: u64 = 1 << 20;
 /// Bytes that are written at a time, and pieces that are on their way at most.

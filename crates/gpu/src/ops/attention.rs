@@ -6,6 +6,7 @@
 use kernels::{AttentionShape, KvFormat, Rope};
 
 use super::kv::{Kv, row_bytes};
+use crate::AdapterKind;
 use crate::context::{Bind, Buf, Context};
 use crate::kernel::Access::{Read, Write};
 use crate::kernel::Kernel;
@@ -59,12 +60,16 @@ const HEAD_DIM_ROWS_MAX: usize = 256;
 /// Positions of a block, and blocks of a split: as in `attention_fold.wgsl`.
 const BLOCK: usize = 64;
 const SPLIT_BLOCKS: usize = 16;
-/// Query rows of a workgroup that walks over all blocks.
+/// Query rows of a workgroup of which a thread has four columns.
 const N_ROW_TILE: usize = 64;
-/// Most query rows of a workgroup of one block.
+/// Most query rows of a workgroup of which a thread has one column.
 const N_ROW_BLOCK: usize = 16;
 /// From so many workgroups on, walking keeps a device busy.
-const N_WALK_MIN: usize = 96;
+const N_WALK_MIN: usize = 48;
+/// Up to so many positions, walking takes no longer than a second dispatch.
+const N_POS_WALK: usize = 2 * BLOCK;
+/// Mesa's CPU emulation silently leaves all loops of a kernel after about so many iterations in total.
+const N_ITERATION_EMULATED: usize = 65_535;
 /// Dims of a merging workgroup.
 const N_DIM_MERGE: usize = 32;
 /// Bytes of what blocks found that is not merged yet.
@@ -183,15 +188,22 @@ impl Context {
         pos: usize,
         n_token: usize,
     ) {
-        let AttentionShape { n_head, n_head_kv, head_dim, .. } = kv.shape;
+        let AttentionShape { n_head, n_head_kv, .. } = kv.shape;
         let n_walk = (n_token * n_head / n_head_kv).div_ceil(N_ROW_TILE) * n_head_kv;
-        let is_short = pos + n_token <= BLOCK;
-        let way = if head_dim <= HEAD_DIM_ROWS_MAX && (n_walk >= N_WALK_MIN || is_short) {
+        let is_short = pos + n_token <= N_POS_WALK;
+        let way = if self.can_walk(kv.shape, pos + n_token) && (n_walk >= N_WALK_MIN || is_short) {
             Way::Rows
         } else {
             Way::Blocks(PARTIAL_BYTES / 4)
         };
         self.attend((q, out), kv, (scratch, way), pos, n_token);
+    }
+
+    /// Whether a workgroup can walk over so many positions.
+    fn can_walk(&self, shape: AttentionShape, n_pos: usize) -> bool {
+        let n_iteration = n_pos.div_ceil(BLOCK) * (3 * shape.head_dim.next_multiple_of(BLOCK) + 200);
+        let is_ended = self.report.kind == AdapterKind::Emulated && n_iteration > N_ITERATION_EMULATED;
+        shape.head_dim <= HEAD_DIM_ROWS_MAX && !is_ended
     }
 
     fn attend(
@@ -277,11 +289,20 @@ impl Attend<'_> {
         [("ROWS", n_row), ("COLUMNS", n_column), ("SLAB", slab), ("N_THREAD", n_thread), ("FORMAT", format)]
     }
 
+    /// Constants for tiles of query rows, and the rows of a tile.
+    fn tiles(&self, n_row_max: usize) -> ([(&'static str, u32); 5], usize) {
+        let n_row = (self.n_token * self.n_rep()).next_multiple_of(4).next_power_of_two().min(n_row_max);
+        let is_large = n_row > N_ROW_BLOCK;
+        let n_row = if is_large { N_ROW_TILE } else { n_row };
+        let (n_column, slab) = if is_large { (4, 16) } else { (1, 64) };
+        (self.constants(n_row as u32, n_column, slab), n_row)
+    }
+
     fn rows(&self) {
-        let n_tile = (self.n_token * self.n_rep()).div_ceil(N_ROW_TILE);
+        let (constants, n_row) = self.tiles(N_ROW_TILE);
+        let n_tile = (self.n_token * self.n_rep()).div_ceil(n_row);
         let buffers = [self.q, self.kv.keys.bind(), self.kv.values.bind(), self.out];
         let groups = [n_tile as u32, self.kv.shape.n_head_kv as u32, 1];
-        let constants = self.constants(N_ROW_TILE as u32, 4, 16);
         self.context.run(&ROWS, &constants, &buffers, &self.params(0, 0), groups);
     }
 
@@ -296,13 +317,12 @@ impl Attend<'_> {
         let stats_at = n_block_max * n_row * head_dim;
         let carry_at = stats_at + n_block_max * 2 * n_row;
 
-        let n_row_kv = self.n_token * self.n_rep();
-        let n_row_group = n_row_kv.next_multiple_of(4).next_power_of_two().min(N_ROW_BLOCK);
-        let constants = self.constants(n_row_group as u32, 1, 64);
+        let (constants, n_row_tile) = self.tiles(N_ROW_BLOCK);
+        let n_tile = (self.n_token * self.n_rep()).div_ceil(n_row_tile);
         let buffers = [self.q, self.kv.keys.bind(), self.kv.values.bind(), self.scratch.bind()];
         for (piece, first) in (0..n_block).step_by(n_block_max).enumerate() {
             let n = n_block_max.min(n_block - first);
-            let groups = [n as u32, (n_head_kv * n_row_kv.div_ceil(n_row_group)) as u32, 1];
+            let groups = [n as u32, (n_head_kv * n_tile) as u32, 1];
             self.context.run(&BLOCKS, &constants, &buffers, &self.params(first, stats_at), groups);
             let carries = [carry_at, carry_at + carry_floats];
             let params = [
@@ -540,16 +560,20 @@ mod tests {
             let reference = reference_kv(shape, format, &bytes);
             Reference.attention(shape, &self.q, &reference, pos, n_token, &mut want);
             let (kv, scratch) = (cache(rig, shape, format, &bytes), rig.context.attention_scratch());
-            let whole = self.run(rig, &kv, &scratch, Way::Rows, (0, n_token));
+            let mut ways =
+                vec![Way::Blocks(PARTIAL_BYTES / 4), Way::Blocks(SMALL.max(20 * width * SPLIT_BLOCKS))];
+            if rig.context.can_walk(shape, pos + n_token) {
+                ways.push(Way::Rows);
+            }
+            let whole = self.run(rig, &kv, &scratch, ways[0], (0, n_token));
             assert_close(&what, &whole, &want, bound);
-            let ways = [Way::Blocks(PARTIAL_BYTES / 4), Way::Blocks(SMALL.max(20 * width * SPLIT_BLOCKS))];
-            for way in ways {
+            for &way in &ways[1..] {
                 let blocks = self.run(rig, &kv, &scratch, way, (0, n_token));
                 assert_same(&format!("{way:?}, {what}"), &blocks, &whole);
             }
-            for (first, n, way) in [(0, 1, ways[0]), (n_token / 2, 1, Way::Rows), (n_token - 1, 1, ways[0])] {
-                let part = self.run(rig, &kv, &scratch, way, (first, n));
-                let whole = &whole[first * width..(first + n) * width];
+            for (first, way) in [(0, ways[0]), (n_token / 2, ways[ways.len() - 1]), (n_token - 1, ways[0])] {
+                let part = self.run(rig, &kv, &scratch, way, (first, 1));
+                let whole = &whole[first * width..(first + 1) * width];
                 assert_same(&format!("token {first} alone, {way:?}, {what}"), &part, whole);
             }
         }
@@ -619,11 +643,13 @@ mod tests {
     fn the_last_position_of_a_long_context_is_seen() {
         // Breaks if the splits are merged wrongly, or a place is computed in too few bits.
         let Some(rig) = rig() else { return };
-        let mut case = Case::new(shape(4, 2, 16, false), 40_000, 1, 0.5);
-        // Much of the weight is on the last position.
-        let last = case.values.len() - 32;
-        case.values[last..].fill(1000.0);
-        case.check(&rig, KvFormat::Bf16, ATTENTION_BOUND);
+        for pos in [10_600, 40_000] {
+            let mut case = Case::new(shape(4, 2, 16, false), pos, 1, 0.5);
+            // Much of the weight is on the last position.
+            let last = case.values.len() - 32;
+            case.values[last..].fill(1000.0);
+            case.check(&rig, KvFormat::Bf16, ATTENTION_BOUND);
+        }
     }
 
     #[test]
@@ -641,6 +667,19 @@ mod tests {
             rig.context.write_kv(&mut kv, start, &bytes[start * n_position..(start + 42) * n_position]);
             let again = new.run(&rig, &kv, &scratch, Way::Rows, (0, 2));
             assert_same(&format!("{format} from {start}"), &again, &fresh);
+        }
+    }
+
+    #[test]
+    fn more_positions_than_a_kernel_sees_are_refused() {
+        // Breaks if a context that the device cannot hold is written behind a buffer's end.
+        let Some(rig) = rig() else { return };
+        let shape = shape(2, 2, 256, false);
+        let n_max = rig.context.kv_positions_max(shape, KvFormat::F32);
+        for (n_ctx, n_pos) in [(usize::MAX, n_max + 1), (1000, 1001)] {
+            let mut kv = rig.context.kv(shape, KvFormat::F32, n_ctx);
+            let grow = std::panic::AssertUnwindSafe(|| rig.context.grow_kv(&mut kv, n_pos));
+            assert!(std::panic::catch_unwind(grow).is_err(), "{n_pos} of {n_ctx}");
         }
     }
 }

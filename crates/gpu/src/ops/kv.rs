@@ -50,11 +50,6 @@ fn code_bytes(format: KvFormat, head_dim: usize) -> usize {
 }
 
 impl Kv {
-    /// Bytes of its buffers.
-    pub(crate) fn bytes(&self) -> u64 {
-        self.keys.bytes() + self.values.bytes()
-    }
-
     /// Between the trait's layout, where a head's value lies behind its key, and ours: for each row of keys (`part` 0)
     /// or values (1) its place in the former and in the latter, of codes and of scales.
     fn places(&self, part: usize, n_row: usize) -> impl Iterator<Item = [(usize, usize, usize); 2]> + use<> {

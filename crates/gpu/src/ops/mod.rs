@@ -4,6 +4,7 @@ pub(crate) mod attention;
 pub(crate) mod embed;
 pub(crate) mod experts;
 pub(crate) mod experts_prompt;
+pub(crate) mod delta_net;
 pub(crate) mod kv;
 pub(crate) mod matmul;
 pub(crate) mod matmul_prompt;

@@ -1,5 +1,5 @@
-// x[t] += y[t], then h[t] = x[t] / sqrt(mean(x[t]²) + eps) ⊙ weight: a workgroup a row. The sums are those of `add.wgsl`
-// and `rms_norm.wgsl`, so the bits are too.
+// x[t] += y[t], then h[t] = x[t] / sqrt(mean(x[t]²) + eps) ⊙ weight: a workgroup a row. The sums are those of
+// `add.wgsl` and `rms_norm.wgsl`, so the bits are too.
 // Needs `reduce.wgsl` before it.
 
 struct Params {

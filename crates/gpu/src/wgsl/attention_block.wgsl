@@ -97,7 +97,7 @@ fn halves(word: u32) -> vec2<f32> {
 }
 
 fn bytes(word: u32) -> vec4<f32> {
-    let codes = vec4(bitcast<i32>(word << 24u), bitcast<i32>(word << 16u), bitcast<i32>(word << 8u), bitcast<i32>(word));
+    let codes = bitcast<vec4<i32>>(vec4(word << 24u, word << 16u, word << 8u, word));
     return vec4<f32>(codes >> vec4(24u));
 }
 

@@ -12,7 +12,7 @@ var<immediate> p: Params;
 
 @group(0) @binding(0) var<storage, read> logits: array<f32>; // [n_token, n_expert]
 @group(0) @binding(1) var<storage, read> args: array<u32>;
-// Bits of weights, [n_token, k]; experts, [n_token, k]; whether a logit is not finite, [n_token]: read back in one piece.
+// Bits of weights, [n_token, k]; experts, [n_token, k]; whether a logit is not finite, [n_token]: one piece to read.
 @group(0) @binding(2) var<storage, read_write> routes: array<u32>;
 
 var<private> token: u32;

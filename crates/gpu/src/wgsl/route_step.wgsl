@@ -1,5 +1,5 @@
-// The choice of one token, and where its experts lie, for the kernels that follow. Where an expert is missing or a logit
-// is not finite, the control word becomes the layer's number plus 1, and nothing that follows counts.
+// The choice of one token, and where its experts lie, for the kernels that follow. Where an expert is missing or a
+// logit is not finite, the control word becomes the layer's number plus 1, and nothing that follows counts.
 // Needs `route.wgsl` before it.
 
 const MISSING: u32 = 0xffffffffu;
