@@ -5,6 +5,7 @@ pub(crate) mod experts_prompt;
 pub(crate) mod matmul;
 pub(crate) mod matmul_prompt;
 pub(crate) mod pointwise;
+pub(crate) mod prompt_tile;
 pub(crate) mod step;
 
 use quant::Format;
