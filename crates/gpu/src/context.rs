@@ -360,3 +360,49 @@ fn note(failure: &Mutex<Option<String>>, what: String) {
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
+
+#[cfg(feature = "bench")]
+impl Context {
+    /// Seconds that the device takes for what `record` records: by its own clock where it has one, else by the host's.
+    pub(crate) fn time_s(&self, record: impl FnOnce()) -> f64 {
+        self.wait();
+        if !self.features.contains(Features::TIMESTAMP_QUERY) {
+            record();
+            let start = std::time::Instant::now();
+            self.wait();
+            return start.elapsed().as_secs_f64();
+        }
+        let queries = self.device.create_query_set(&wgpu::QuerySetDescriptor {
+            label: None,
+            ty: wgpu::QueryType::Timestamp,
+            count: 2,
+        });
+        let times = self.device.create_buffer(&BufferDescriptor {
+            usage: BufferUsages::QUERY_RESOLVE | BufferUsages::COPY_SRC,
+            ..descriptor(16)
+        });
+        {
+            let mut recorder = lock(&self.recorder);
+            let writes = wgpu::ComputePassTimestampWrites {
+                query_set: &queries,
+                beginning_of_pass_write_index: Some(0),
+                end_of_pass_write_index: Some(1),
+            };
+            let pass = wgpu::ComputePassDescriptor { label: None, timestamp_writes: Some(writes) };
+            let pass = recorder.encoder(&self.device).begin_compute_pass(&pass).forget_lifetime();
+            recorder.pass = Some(pass);
+        }
+        record();
+        let result = self.buffer(16);
+        {
+            let mut recorder = lock(&self.recorder);
+            recorder.pass = None;
+            let encoder = recorder.encoder(&self.device);
+            encoder.resolve_query_set(&queries, 0..2, &times, 0);
+            encoder.copy_buffer_to_buffer(&times, 0, &result.raw, 0, 16);
+        }
+        let mut ticks = [0u64; 2];
+        self.read(&result, 0, bytemuck::cast_slice_mut(&mut ticks));
+        ticks[1].saturating_sub(ticks[0]) as f64 * f64::from(self.queue.get_timestamp_period()) * 1e-9
+    }
+}

@@ -6,6 +6,8 @@
 
 mod adapter;
 #[cfg(feature = "bench")]
+pub mod bench;
+#[cfg(feature = "bench")]
 pub mod bench_prompt;
 mod context;
 mod format;

@@ -19,13 +19,13 @@ static MATMUL_STEP: [Kernel; N_TEXT] = kernel_of_every_format!(
 );
 
 impl Context {
-    /// `out[t] = w · x[first + t]` for every product, as f32; for few tokens, which share what is read of a matrix up to
-    /// four at a time. All matrices have as many columns as `x`. A token's results depend on nothing but the token.
+    /// `out[t] = w · x[first + t]` for every product, as f32; for few tokens: up to four share what is read of a
+    /// matrix. All matrices have as many columns as `x`. A token's results depend on nothing but the token.
     pub(crate) fn matmul_step(&self, products: &[Product<'_>], x: Bind<'_>, first: usize, n_token: usize) {
         self.matmul_tuned(products, x, first, n_token, tuning);
     }
 
-    fn matmul_tuned(
+    pub(crate) fn matmul_tuned(
         &self,
         products: &[Product<'_>],
         x: Bind<'_>,
@@ -81,7 +81,6 @@ impl Context {
 fn tuning(products: &[Product<'_>]) -> Tuning {
     let rows: usize = products.iter().map(|p| p.w.rows).sum();
     Tuning {
-        threads: 128,
         rows: if rows < 1024 {
             1
         } else if rows < 8192 {
@@ -89,6 +88,7 @@ fn tuning(products: &[Product<'_>]) -> Tuning {
         } else {
             4
         },
+        ..Tuning::BASE
     }
 }
 
@@ -98,7 +98,11 @@ mod tests {
     use quant::{Format, Matrix};
 
     use super::*;
-    use crate::test_rig::{Rig, assert_close_to, assert_same, formats, random, rig, stored};
+    use crate::context::Buf;
+    use crate::ops::MatrixAt;
+    use crate::test_rig::{
+        Rig, Uploaded, assert_close, assert_close_to, assert_same, formats, random, rig, stored,
+    };
 
     /// f32 sums of up to a few thousand products against f64 ones.
     const PRODUCT_BOUND: f64 = 1e-5;
@@ -106,16 +110,10 @@ mod tests {
     const A4: Format = Format::Affine { bits: 4, group: 64 };
 
     /// Rows, columns in groups of the format (or 32), tokens, the first of them.
-    const SHAPES: [(usize, usize, usize, usize); 8] = [
-        (1, 1, 1, 0),
-        (3, 2, 2, 1),
-        (7, 3, 1, 2),
-        (33, 5, 5, 0),
-        (65, 7, 9, 1),
-        (64, 33, 1, 0),
-        (9, 65, 4, 2),
-        (257, 12, 3, 0),
-    ];
+    const SHAPES: [(usize, usize, usize, usize); 6] =
+        [(1, 1, 1, 0), (3, 2, 2, 1), (33, 5, 5, 0), (65, 7, 9, 1), (7, 65, 4, 2), (257, 12, 1, 3)];
+
+    const CUT: Tuning = Tuning { rows: 2, ..Tuning::BASE };
 
     fn group(format: Format) -> usize {
         match format {
@@ -124,39 +122,179 @@ mod tests {
         }
     }
 
-    /// As the reference has it, and every token with the bits that it has alone, however the work is cut.
-    fn check(rig: &Rig, what: &str, w: &Matrix, x: &Vec<f32>, first: usize, n_token: usize) {
+    fn product(rig: &Rig, w: &Uploaded, x: &Buf, (first, n_token): (usize, usize), cut: Tuning) -> Vec<f32> {
+        let w = w.at();
+        let out = rig.zeros(n_token * w.rows);
+        let product = Product { w, out: out.bind(), stride: w.rows, at: 0 };
+        rig.context.matmul_tuned(&[product], x.bind(), first, n_token, |_| cut);
+        rig.read(&out, n_token * w.rows)
+    }
+
+    /// As the reference has it, and every token with the bits that it has alone.
+    fn check(rig: &Rig, what: &str, w: &Matrix, x: &Vec<f32>, (first, n_token): (usize, usize)) {
         let (rows, cols) = (w.rows(), w.cols());
         let mut want = vec![0.0; n_token * rows];
         Reference.matmul(&mut [(w, &mut want)], x, first, n_token, Precision::Full);
         let (w, x) = (rig.upload(w), rig.tensor(x));
-        let product = |first, n_token, tuning| {
-            let out = rig.zeros(n_token * rows);
-            let product = Product { w: w.at(), out: out.bind(), stride: rows, at: 0 };
-            rig.context.matmul_tuned(&[product], x.bind(), first, n_token, |_| tuning);
-            rig.read(&out, n_token * rows)
-        };
-        let tuning = Tuning { threads: 128, rows: 4 };
-        let got = product(first, n_token, tuning);
-        let size = (want.iter().map(|y| f64::from(*y).powi(2)).sum::<f64>() / want.len() as f64).sqrt();
-        assert_close_to(&format!("{what} of {cols} columns"), &got, &want, PRODUCT_BOUND, size.max(0.1));
+        let got = product(rig, &w, &x, (first, n_token), CUT);
+        // A product of these numbers has about the size 1; few of them may all be small by chance.
+        let what = format!("{what}, {rows} rows of {cols}, {n_token} tokens");
+        assert_close_to(&what, &got, &want, PRODUCT_BOUND, 1.0);
         for t in 0..n_token {
-            let alone = product(first + t, 1, Tuning { threads: 64 << (t % 3), rows: 1 << (t % 3) });
+            let alone = product(rig, &w, &x, (first + t, 1), CUT);
             assert_same(&format!("{what}, token {t} alone"), &alone, &got[t * rows..(t + 1) * rows]);
         }
     }
 
     #[test]
     fn products_of_every_format_agree_with_the_reference() {
-        // Breaks if a format is decoded wrongly, a ragged edge is lost, or a row depends on tokens beside it.
+        // Breaks if a format is decoded wrongly, or a code lands on the wrong column: each column is also asked for
+        // alone, and must be exact.
         let Some(rig) = rig() else { return };
         for (format, _) in formats() {
-            for (rows, n_group, n_token, first) in SHAPES {
-                let cols = n_group * group(format);
-                let w = stored(1, format, rows, cols);
-                let x = random(2, (first + n_token) * cols);
-                check(&rig, &format!("{format}, {rows} rows, {n_token} tokens"), &w, &x, first, n_token);
+            let cols = 2 * group(format).max(64);
+            let (w, x) = (stored(1, format, 21, cols), random(2, 5 * cols));
+            check(&rig, &format.to_string(), &w, &x, (1, 4));
+            let one_hot: Vec<f32> = (0..cols * cols).map(|i| (i / cols == i % cols) as u8 as f32).collect();
+            let got = product(&rig, &rig.upload(&w), &rig.tensor(&one_hot), (0, cols), CUT);
+            let mut row = vec![0.0; cols];
+            for r in 0..w.rows() {
+                w.view().decode_row(r, &mut row);
+                let column: Vec<f32> = (0..cols).map(|c| got[c * w.rows() + r]).collect();
+                // scale·code + bias is rounded once or twice.
+                assert_close(&format!("{format}, row {r}"), &column, &row, 2e-7);
             }
         }
+    }
+
+    #[test]
+    fn products_of_every_shape_agree_with_the_reference() {
+        // Breaks if a ragged edge is lost, or a row depends on tokens beside it.
+        let Some(rig) = rig() else { return };
+        for format in [A4, Format::Affine { bits: 6, group: 32 }, Format::Bf16] {
+            for (rows, n_group, n_token, first) in SHAPES {
+                let cols = n_group * group(format);
+                let x = random(2, (first + n_token) * cols);
+                check(&rig, &format.to_string(), &stored(1, format, rows, cols), &x, (first, n_token));
+            }
+        }
+    }
+
+    #[test]
+    fn subgroups_may_be_smaller_than_they_seem() {
+        // Breaks if a team that spans subgroups loses parts of its sums.
+        let Some(mut rig) = rig() else { return };
+        rig.context.report.interface = "Metal".to_owned();
+        let x = random(2, 2 * 2048);
+        check(&rig, "teams of 32", &stored(1, A4, 5, 2048), &x, (0, 2));
+    }
+
+    #[test]
+    fn plain_floats_may_have_any_number_of_columns() {
+        // Breaks if the last, incomplete vector of a row is read past its end or dropped.
+        let Some(rig) = rig() else { return };
+        for format in [Format::F32, Format::F16, Format::Bf16] {
+            for cols in [1, 3, 15, 17, 129] {
+                let x = random(2, 3 * cols);
+                check(&rig, &format.to_string(), &stored(1, format, 5, cols), &x, (0, 3));
+            }
+        }
+    }
+
+    #[test]
+    fn a_cut_changes_no_bit() {
+        // Breaks if the order of a sum depends on what only speed should depend on.
+        let Some(rig) = rig() else { return };
+        for format in [A4, Format::Bf16] {
+            let (w, x) = (stored(1, format, 37, 4096 + 256), random(2, 4096 + 256));
+            let (w, x) = (rig.upload(&w), rig.tensor(&x));
+            let want = product(&rig, &w, &x, (0, 1), CUT);
+            for (threads, rows, ahead, tiled) in
+                [(64, 1, false, true), (256, 4, true, false), (32, 8, false, false)]
+            {
+                let cut = Tuning { threads, rows, ahead, tiled, ..CUT };
+                assert_same(&format!("{format}, {cut:?}"), &product(&rig, &w, &x, (0, 1), cut), &want);
+            }
+        }
+    }
+
+    #[test]
+    fn activations_of_all_sizes_keep_their_products() {
+        // Breaks if small or large numbers are mangled on the way, or zeros do not stay zeros.
+        let Some(rig) = rig() else { return };
+        let w = stored(2, A4, 33, 192);
+        let uploaded = rig.upload(&w);
+        for scale in [0.0, 1e-30, 1e-20, 1e-10, 1e10, 1e30] {
+            let x = random(4, 192).iter().map(|x| x * scale).collect::<Vec<f32>>();
+            let mut want = vec![0.0; 33];
+            Reference.matmul(&mut [(&w, &mut want)], &x, 0, 1, Precision::Full);
+            let got = product(&rig, &uploaded, &rig.tensor(&x), (0, 1), CUT);
+            assert_close(&format!("times {scale:e}"), &got, &want, PRODUCT_BOUND);
+        }
+    }
+
+    #[test]
+    fn several_matrices_at_once_give_what_each_gives_alone() {
+        // Breaks if one matrix of a call gets another's rows, activations or place in the output.
+        let Some(rig) = rig() else { return };
+        // Six slices of one matrix, and others.
+        let (big, other, float) =
+            (stored(1, A4, 150, 128), stored(2, A4, 3, 128), stored(3, Format::Bf16, 40, 128));
+        let (big, other, float) = (rig.upload(&big), rig.upload(&other), rig.upload(&float));
+        let slice = |at: usize, rows: usize| {
+            let w = big.at();
+            // Words of a row: 128 codes, two scales, two biases.
+            let row_words = [16, 1, 1];
+            let planes = [0, 1, 2].map(|i| w.planes[i] + at as u32 * row_words[i]);
+            MatrixAt { rows, planes, ..w }
+        };
+        let all = [
+            slice(0, 70),
+            other.at(),
+            slice(70 + 10, 16),
+            float.at(),
+            slice(0, 1),
+            slice(64, 33),
+            slice(128, 5),
+        ];
+        let x = rig.tensor(&random(4, 8 * 128));
+        let n_out: usize = all.iter().map(|w| w.rows).sum();
+        for n_token in [1, 3] {
+            // One after the other in one buffer with a gap, so that a token takes a stride.
+            let (together, stride) = (rig.zeros(n_token * (n_out + 5)), n_out + 5);
+            let mut at = 2;
+            let mut products = Vec::new();
+            for w in all {
+                products.push(Product { w, out: together.bind(), stride, at });
+                at += w.rows;
+            }
+            rig.context.matmul_step(&products, x.bind(), 5, n_token);
+            let together = rig.read(&together, n_token * stride);
+            for (i, p) in products.iter().enumerate() {
+                let alone = rig.zeros(n_token * p.w.rows);
+                let product = Product { out: alone.bind(), stride: p.w.rows, at: 0, ..*p };
+                rig.context.matmul_step(&[product], x.bind(), 5, n_token);
+                let alone = rig.read(&alone, n_token * p.w.rows);
+                for (t, alone) in alone.chunks_exact(p.w.rows).enumerate() {
+                    let got = &together[t * stride + p.at..][..p.w.rows];
+                    assert_same(&format!("matrix {i}, token {t} of {n_token}"), got, alone);
+                }
+            }
+            assert_same("the gap before", &together[..2], &[0.0; 2]);
+        }
+    }
+
+    #[test]
+    fn rows_may_be_many() {
+        // Breaks if workgroups beyond the limit of one dimension are lost, or come twice.
+        let Some(rig) = rig() else { return };
+        let format = Format::Affine { bits: 2, group: 32 };
+        let (rows, cols) = (262_147, 256);
+        let (w, x) = (stored(1, format, rows, cols), random(2, cols));
+        let mut want = vec![0.0; rows];
+        Reference.matmul(&mut [(&w, &mut want)], &x, 0, 1, Precision::Full);
+        let got =
+            product(&rig, &rig.upload(&w), &rig.tensor(&x), (0, 1), Tuning { threads: 32, rows: 1, ..CUT });
+        assert_close_to("many rows", &got, &want, PRODUCT_BOUND, 1.0);
     }
 }

@@ -1,6 +1,7 @@
 //! The operations: what each dispatches, beside the texts in `wgsl/`.
 
 pub(crate) mod embed;
+pub(crate) mod experts;
 pub(crate) mod experts_prompt;
 pub(crate) mod matmul;
 pub(crate) mod matmul_prompt;

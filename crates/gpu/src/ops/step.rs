@@ -5,8 +5,6 @@ use crate::format::Reader;
 
 /// Tokens that share what was read of a matrix.
 pub(crate) const TOKENS_MAX: usize = 4;
-/// Threads of a team: more are not needed to read whole lines of memory.
-const LANES_MAX: usize = 32;
 /// Bytes of workgroup memory for tokens.
 const TILE_BYTES: usize = 16 << 10;
 
@@ -17,6 +15,17 @@ pub(crate) struct Tuning {
     pub(crate) threads: usize,
     /// Rows of a team.
     pub(crate) rows: usize,
+    /// Most threads of a team.
+    pub(crate) lanes: usize,
+    /// Whether a chunk is loaded before the one before it is used.
+    pub(crate) ahead: bool,
+    /// Whether tokens go through workgroup memory.
+    pub(crate) tiled: bool,
+}
+
+impl Tuning {
+    /// The one that measurements start from.
+    pub(crate) const BASE: Self = Self { threads: 128, rows: 4, lanes: 32, ahead: true, tiled: true };
 }
 
 /// A cut.
@@ -38,11 +47,11 @@ impl Cut {
         n_token: usize,
     ) -> Self {
         let n_chunk = cols.div_ceil(reader.chunk_cols);
-        let lanes = n_chunk.next_power_of_two().min(context.subgroup_lanes()).min(LANES_MAX);
+        let lanes = n_chunk.next_power_of_two().min(context.subgroup_lanes()).min(tuning.lanes);
         let tokens = n_token.next_power_of_two().min(TOKENS_MAX);
         // A whole turn of a team, and what `place` exchanges.
         let turn = reader.chunk_cols * lanes.max(8);
-        let tile = (TILE_BYTES / 4 / tokens).min(cols.next_multiple_of(turn));
+        let tile = (TILE_BYTES / 4 / tokens).min(cols.next_power_of_two().max(turn));
         Self { tuning, lanes, tokens, tile }
     }
 
@@ -57,13 +66,16 @@ impl Cut {
     }
 
     /// For the kernel.
-    pub(crate) fn constants(&self) -> [(&'static str, u32); 5] {
+    pub(crate) fn constants(&self) -> [(&'static str, u32); 8] {
         [
             ("ROWS", self.tuning.rows as u32),
             ("TOKENS", self.tokens as u32),
             ("LANES", self.lanes as u32),
             ("THREADS", self.tuning.threads as u32),
             ("TILE", self.tile as u32),
+            ("TILE_VECTORS", (self.tokens * self.tile / 4).max(self.tuning.threads) as u32),
+            ("AHEAD", self.tuning.ahead as u32),
+            ("TILED", self.tuning.tiled as u32),
         ]
     }
 }

@@ -11,6 +11,9 @@ override TOKENS: u32; // at most 4; ROWS · TOKENS at most 16
 override LANES: u32; // a power of two, at most 32
 override THREADS: u32; // of a workgroup
 override TILE: u32; // a multiple of CHUNK · LANES and of 8 chunks
+override TILE_VECTORS: u32; // at least TOKENS · TILE / 4 and THREADS
+override AHEAD: u32; // 1: a chunk is loaded before the one before it is used
+override TILED: u32; // 0: the tokens are read where they are, `cols` a multiple of CHUNK
 
 @group(0) @binding(3) var<storage, read> x: array<f32>; // [_, cols]
 @group(0) @binding(4) var<storage, read> x4: array<vec4<f32>>; // the same
@@ -23,7 +26,7 @@ alias Sums = array<f32, 16>;
 const VECTORS: u32 = CHUNK / 4u;
 
 // [TOKENS, VECTORS, TILE / CHUNK]: neighbours read neighbours. The last index is scrambled, see `place`.
-var<workgroup> x_tile: array<vec4<f32>, max(TOKENS * TILE / 4u, THREADS)>;
+var<workgroup> x_tile: array<vec4<f32>, TILE_VECTORS>;
 
 struct Tokens {
     at: u32, // where in `x` the first one starts
@@ -36,15 +39,25 @@ fn dots(rows: ptr<function, Rows>, tokens: Tokens, thread: u32, n_lane: u32) -> 
     let n_chunk = (tokens.cols + CHUNK - 1u) / CHUNK;
     var sums: Sums;
     var chunk = thread % LANES;
-    var ahead = load_rows(rows, chunk, tokens.cols);
+    var ahead: array<Chunk, 8>;
+    if AHEAD == 1u {
+        ahead = load_rows(rows, chunk, tokens.cols);
+    }
     for (var start = 0u; start < tokens.cols; start += TILE) {
-        load_tile(tokens, start, thread);
+        if TILED == 1u {
+            load_tile(tokens, start, thread);
+        }
         let first = start / CHUNK;
         let end = min(first + TILE / CHUNK, n_chunk);
         for (; chunk < end; chunk += LANES) {
-            var chunks = ahead;
-            ahead = load_rows(rows, chunk + LANES, tokens.cols);
-            add_chunk(&sums, &chunks, rows, chunk, chunk - first);
+            var chunks: array<Chunk, 8>;
+            if AHEAD == 1u {
+                chunks = ahead;
+                ahead = load_rows(rows, chunk + LANES, tokens.cols);
+            } else {
+                chunks = load_rows(rows, chunk, tokens.cols);
+            }
+            add_chunk(&sums, &chunks, rows, tokens, chunk, chunk - first);
         }
     }
     for (var i = 0u; i < ROWS * TOKENS; i++) {
@@ -101,6 +114,7 @@ fn add_chunk(
     sums: ptr<function, Sums>,
     chunks: ptr<function, array<Chunk, 8>>,
     rows: ptr<function, Rows>,
+    tokens: Tokens,
     chunk: u32,
     chunk_in_tile: u32,
 ) {
@@ -109,7 +123,12 @@ fn add_chunk(
     for (var k = 0u; k < VECTORS; k++) {
         var values: array<vec4<f32>, 4>;
         for (var t = 0u; t < TOKENS; t++) {
-            let v = x_tile[place(t, k, chunk_in_tile)];
+            var v: vec4<f32>;
+            if TILED == 1u {
+                v = x_tile[place(t, k, chunk_in_tile)];
+            } else {
+                v = x4[(tokens.at + min(t, tokens.n - 1u) * tokens.cols) / 4u + chunk * VECTORS + k];
+            }
             values[t] = v;
             x_sums[t] += (v.x + v.y) + (v.z + v.w);
         }
