@@ -1,4 +1,4 @@
-// The power of two that brings numbers of at most `top` near 2^14, f16's largest binades. It and its inverse are normal.
+// The power of two that brings numbers of at most `top` near 2^14, where f16 ends. It and its inverse are normal.
 fn unit_of(top: f32) -> f32 {
     let exponent = bitcast<u32>(top) >> 23u;
     return bitcast<f32>(clamp(268u - exponent, 1u, 253u) << 23u);
