@@ -6,8 +6,8 @@ use crate::ops::Product;
 use crate::ops::prompt_tile::{MATMUL_PROMPT, Split, Tile};
 
 impl Context {
-    /// `out[t·stride + at + r] = w[r] · x[first + t]` for each product, `x` `[_, cols]`: as precise as sums in f32, whose
-    /// bits do not depend on what else is multiplied.
+    /// `out[t·stride + at + r] = w[r] · x[first + t]` for each product, `x` `[_, cols]`: as precise as sums in f32.
+    /// Bits do not depend on what else is multiplied.
     pub(crate) fn matmul_prompt(&self, products: &[Product<'_>], x: Bind<'_>, first: usize, n_token: usize) {
         let mut split = None;
         for product in products {
@@ -176,8 +176,8 @@ mod tests {
 
     #[test]
     fn every_code_in_every_place_has_its_value() {
-        // Breaks if a code lands on the wrong column: each column is asked for alone, and must be exact, but for the last
-        // bits that two parts of a number have no room for.
+        // Breaks if a code lands on the wrong column: each column is asked for alone, and must be exact, but for bits
+        // that two parts of a number have no room for.
         let Some(rig) = rig() else { return };
         for (format, [cols, ..]) in formats() {
             let w = encoded(format, 3, cols, &random(5, 3 * cols));

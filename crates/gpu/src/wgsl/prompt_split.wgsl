@@ -1,5 +1,5 @@
-// Rows of x as sums of two f16 numbers, `x ≈ (high + low) / unit`: what cooperative matrices multiply. A unit is a power
-// of two that makes the row's largest number about 2^14: the two numbers then have 22 bits of it together.
+// Rows of x as sums of two f16 numbers, `x ≈ (high + low) / unit`: what cooperative matrices multiply. A unit is the
+// power of two that makes the row's largest number about 2^14: the two numbers then have 22 bits of it together.
 
 enable f16;
 

@@ -1,6 +1,6 @@
-// Products of 128 rows of weights with a tile of tokens, by a workgroup of 256 threads: 16 columns at a time are decoded
-// to workgroup memory, and a thread sums a rectangle of rows and tokens in registers. A sum is one chain of fused
-// multiply-adds over ascending columns, whatever the tile: its bits depend on the row, the token and nothing else.
+// Products of 128 rows of weights with a tile of tokens, by a workgroup of 256 threads: 16 columns at a time are
+// decoded to workgroup memory, and a thread sums a rectangle of rows and tokens in registers. A sum is one chain of
+// fused multiply-adds over ascending columns, whatever the tile: its bits depend on the row, the token and nothing else.
 // Needs a format before it, and a kernel, which has
 //   `Tile`       what a workgroup computes: its first `row` and `token`, how many tokens there are in `n_token`,
 //   `open`       the tile of a workgroup,
