@@ -2,7 +2,10 @@
 
 use std::cmp::Reverse;
 
-use wgpu::{Adapter, Backends, DeviceType, Features, Instance, InstanceDescriptor, InstanceFlags};
+use wgpu::{
+    Adapter, Backends, CooperativeMatrixProperties, CooperativeScalarType, DeviceType, Features, Instance,
+    InstanceDescriptor, InstanceFlags,
+};
 
 use crate::{GpuError, raw};
 
@@ -88,6 +91,28 @@ pub(crate) fn choose(index: Option<usize>) -> Result<(Adapter, AdapterReport), G
 /// What kernels need.
 pub(crate) fn features_needed() -> Features {
     Features::SUBGROUP | Features::IMMEDIATES | Features::MAPPABLE_PRIMARY_BUFFERS
+}
+
+/// What cooperative matrices need.
+pub(crate) fn coop_features() -> Features {
+    Features::EXPERIMENTAL_COOPERATIVE_MATRIX | Features::SHADER_F16
+}
+
+/// Rows and columns of the cooperative matrices of f16 with sums in f32 that kernels can use: 16 for subgroups that are
+/// always of 32 threads, 8 for those of 8 (Mesa's lavapipe, for tests).
+pub(crate) fn coop_side(adapter: &Adapter) -> Option<u32> {
+    let info = adapter.get_info();
+    let side = match (info.subgroup_min_size, info.subgroup_max_size) {
+        (32, 32) => 16,
+        (8, 8) => 8,
+        _ => return None,
+    };
+    let fits = |p: &CooperativeMatrixProperties| {
+        (p.m_size, p.n_size, p.k_size) == (side, side, side)
+            && (p.ab_type, p.cr_type) == (CooperativeScalarType::F16, CooperativeScalarType::F32)
+    };
+    let offered = adapter.features().contains(coop_features());
+    (offered && adapter.cooperative_matrix_properties().iter().any(fits)).then_some(side)
 }
 
 fn list() -> Vec<(Adapter, AdapterReport)> {

@@ -12,11 +12,12 @@ use quant::{Matrix, MatrixRef};
 use crate::context::{Bind, Buf, Context, lock};
 use crate::memory::{GpuTensor, GpuWeights, RecordSlab, RecordSlabs, Slabs};
 use crate::ops::attention::{HeadNorms, Heads, angles};
+use crate::ops::delta_net::{DeltaScratch, DeltaStates, DeltaTokens};
 use crate::ops::experts_prompt::Jobs;
 use crate::ops::kv::Kv;
 use crate::ops::pointwise::Combine;
 use crate::ops::route::{PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
-use crate::ops::{Product, Records};
+use crate::ops::{self, Product, Records};
 use crate::tier::Tier;
 use crate::{AdapterReport, GpuError};
 
@@ -30,6 +31,7 @@ pub struct Gpu {
     /// `[pairs of a call, d_ff]`
     hidden: Mutex<Option<Buf>>,
     attention_scratch: Mutex<Option<Buf>>,
+    delta_scratch: Mutex<Option<DeltaScratch>>,
     /// What [`Context::choose`] writes.
     routes: Mutex<Option<Buf>>,
     /// Memory of the device that may be filled with experts.
@@ -50,6 +52,7 @@ impl Gpu {
             is_step: AtomicBool::new(false),
             hidden: Mutex::default(),
             attention_scratch: Mutex::default(),
+            delta_scratch: Mutex::default(),
             routes: Mutex::default(),
             experts_bytes: 0,
             tier: None,
@@ -151,7 +154,9 @@ impl Gpu {
         }
         self.context.args(&words);
         let n_pair_max = jobs.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
-        Jobs { buf: self.context.args_bind(), at, n_job: jobs.len(), n_pair, n_pair_max }
+        let rows_in = jobs.iter().flat_map(|(_, rows)| rows.iter().map(|&(row_in, _)| row_in as usize + 1));
+        let n_row_in = rows_in.max().unwrap_or(0);
+        Jobs { buf: self.context.args_bind(), at, n_job: jobs.len(), n_pair, n_row_in, n_pair_max }
     }
 
     fn shared(&self, job: &SharedJob<'_, GpuWeights>, x: &GpuTensor, out: &GpuTensor) {
@@ -307,10 +312,23 @@ impl Backend for Gpu {
         n_token: usize,
         out: &mut GpuTensor,
     ) {
-        panic!(
-            "DELTA {shape:?} {} {} {} {} {} {}",
-            weights.eps, inputs.b.len, states.0.len, pos, n_token, out.len
-        );
+        let weights = ops::delta_net::DeltaWeights {
+            conv: weights.conv.bind(),
+            decay: weights.decay.bind(),
+            dt_bias: weights.dt_bias.bind(),
+            norm: weights.norm.bind(),
+            eps: weights.eps,
+        };
+        let DeltaInputs { qkv, b, a, z } = *inputs;
+        let tokens = DeltaTokens { qkv: qkv.bind(), b: b.bind(), a: a.bind(), z: z.bind(), out: out.bind() };
+        let states = DeltaStates { conv: states.0.bind(), state: states.1.bind() };
+        if n_token == 1 {
+            self.context.delta_step(shape, &weights, &tokens, &states, 0);
+        } else {
+            let mut scratch = lock(&self.delta_scratch);
+            let scratch = scratch.get_or_insert_with(|| self.context.delta_scratch(shape));
+            self.context.delta_net(scratch, &weights, &tokens, &states, pos, n_token);
+        }
     }
 
     fn experts(

@@ -8,7 +8,7 @@ use quant::Format;
 
 use crate::context::{Buf, Context};
 use crate::ops::experts_prompt::Jobs;
-use crate::ops::matmul_prompt::Tile;
+use crate::ops::prompt_tile::Tile;
 use crate::ops::{MatrixAt, Product, Records};
 
 const FORMAT: Format = Format::Affine { bits: 4, group: 64 };
@@ -33,8 +33,9 @@ pub fn run(adapter: Option<usize>, out: &mut dyn Write) -> Result<(), Box<dyn Er
     let context = Context::open(adapter)?;
     writeln!(out, "{}, {}, {FORMAT}, TFLOPS", context.report.name, context.report.driver)?;
     write!(out, "{:30} {:>10} {:>8}", "product", "ms", "chosen")?;
-    for tile in Tile::ALL {
-        write!(out, " {:>8}", format!("128x{}", tile.tokens()))?;
+    for tile in tiles(&context) {
+        let kind = if matches!(tile, Tile::Coop { .. }) { "coop" } else { "tile" };
+        write!(out, " {:>9}", format!("{kind} {}", tile.tokens()))?;
     }
     writeln!(out)?;
     for (rows, cols) in SHAPES {
@@ -64,8 +65,11 @@ fn matmul(
     let flops = 2.0 * (rows * cols * n_token) as f64;
     let chosen = time_s(context, || context.matmul_prompt(&[product], x.bind(), 0, n_token));
     let what = format!("{rows}x{cols}, {n_token} tokens");
-    let each =
-        Tile::ALL.map(|tile| time_s(context, || context.matmul_tiled(tile, &product, x.bind(), 0, n_token)));
+    let each: Vec<_> = tiles(context)
+        .map(|tile| {
+            time_s(context, || context.matmul_tiled(tile, &product, (x.bind(), 0, n_token), &mut None))
+        })
+        .collect();
     write_row(out, &what, flops, chosen, &each)
 }
 
@@ -91,13 +95,20 @@ fn experts(
     let result = context.buffer((n_pair * d_model * 4) as u64);
     let buf = context.buffer(words.len() as u64 * 4);
     context.write(&buf, 0, bytemuck::cast_slice(&words));
-    let jobs = Jobs { buf: buf.bind(), at: 0, n_job: n_expert, n_pair, n_pair_max };
+    let jobs = Jobs { buf: buf.bind(), at: 0, n_job: n_expert, n_pair, n_row_in: n_token, n_pair_max };
     let tensors = [x.bind(), hidden.bind(), result.bind()];
     let flops = 6.0 * (d_model * d_ff * n_pair) as f64;
     let chosen = time_s(context, || context.experts_prompt(&records, slab.bind(), jobs, tensors));
-    let each = Tile::ALL
-        .map(|tile| time_s(context, || context.experts_tiled(tile, &records, slab.bind(), jobs, tensors)));
+    let each: Vec<_> = tiles(context)
+        .map(|tile| time_s(context, || context.experts_tiled(tile, &records, slab.bind(), jobs, tensors)))
+        .collect();
     write_row(out, what, flops, chosen, &each)
+}
+
+/// Tiles of threads, and those of cooperative matrices where the device has them.
+fn tiles(context: &Context) -> impl Iterator<Item = Tile> {
+    let own = context.tiles(FORMAT).into_iter().filter(|tile| !Tile::THREADS.contains(tile));
+    Tile::THREADS.into_iter().chain(own)
 }
 
 /// Jobs of experts that tokens chose at random, as [`Jobs`] has them, and the pairs of the largest.
@@ -164,7 +175,7 @@ fn write_row(
     let tflops = |seconds: f64| flops / seconds / 1e12;
     write!(out, "{what:30} {:10.3} {:8.3}", chosen_s * 1e3, tflops(chosen_s))?;
     for &seconds in each_s {
-        write!(out, " {:8.3}", tflops(seconds))?;
+        write!(out, " {:9.3}", tflops(seconds))?;
     }
     writeln!(out)
 }

@@ -12,8 +12,9 @@ use wgpu::{
     Limits, MemoryHints, PollType, Queue,
 };
 
-use crate::adapter::{AdapterReport, BINDINGS_MAX, choose, features_needed};
+use crate::adapter::{AdapterReport, BINDINGS_MAX, choose, coop_features, coop_side, features_needed};
 use crate::kernel::{Constants, Kernel, Pipelines};
+use crate::ops::prompt_tile::Split;
 use crate::{GpuError, raw};
 
 /// Words of the arguments of all dispatches of a submission.
@@ -104,6 +105,10 @@ pub(crate) struct Context {
     dropped: Arc<Mutex<Vec<u32>>>,
     /// The first thing that went wrong.
     failure: Arc<Mutex<Option<String>>>,
+    /// Rows and columns of the cooperative matrices that kernels use, if they use any.
+    pub(crate) coop_side: Option<u32>,
+    /// Activations for cooperative matrices.
+    pub(crate) split: Mutex<Option<Arc<Split>>>,
 }
 
 #[derive(Default)]
@@ -124,13 +129,18 @@ impl Context {
     pub(crate) fn open(index: Option<usize>) -> Result<Self, GpuError> {
         let (adapter, report) = choose(index)?;
         let refused = |why: String| GpuError::Refused { name: report.name.clone(), why };
-        let features = adapter.features() & (features_needed() | raw::features_wanted());
+        let coop_side = coop_side(&adapter);
+        let wanted = features_needed()
+            | raw::features_wanted()
+            | coop_side.map_or(Features::empty(), |_| coop_features());
+        let features = adapter.features() & wanted;
         let limits = adapter.limits();
         let (device, queue) = pollster::block_on(adapter.request_device(&DeviceDescriptor {
             label: None,
             required_features: features,
             required_limits: limits.clone(),
-            experimental_features: ExperimentalFeatures::disabled(),
+            experimental_features:
+                coop_side.map_or_else(ExperimentalFeatures::disabled, |_| raw::experimental_features()),
             memory_hints: MemoryHints::Performance,
             trace: wgpu::Trace::Off,
         }))
@@ -150,6 +160,7 @@ impl Context {
         let (args, control) = (own(0, ARGS_WORDS as u64), own(1, CONTROL_WORDS));
         let recorder = Mutex::default();
         let next_id = AtomicU32::new(2);
+        let split = Mutex::default();
         Ok(Self {
             report,
             features,
@@ -162,6 +173,8 @@ impl Context {
             next_id,
             dropped,
             failure,
+            coop_side,
+            split,
         })
     }
 

@@ -7,13 +7,20 @@ use std::sync::Arc;
 
 use wgpu::hal::{Api, Device as _};
 use wgpu::{
-    Adapter, Buffer, Device, Features, ShaderModule, ShaderModuleDescriptor, ShaderRuntimeChecks,
-    ShaderSource,
+    Adapter, Buffer, Device, ExperimentalFeatures, Features, ShaderModule, ShaderModuleDescriptor,
+    ShaderRuntimeChecks, ShaderSource,
 };
 
 /// What is used where a driver offers it.
 pub(crate) fn features_wanted() -> Features {
     Features::TIMESTAMP_QUERY
+}
+
+/// What cooperative matrices take.
+pub(crate) fn experimental_features() -> ExperimentalFeatures {
+    // SAFETY: cooperative matrices are loaded from and stored to workgroup memory alone, within its bounds, by whole
+    // subgroups, and checked against the reference like all else.
+    unsafe { ExperimentalFeatures::enabled() }
 }
 
 /// A shader as it is written: no bounds checks, no loop counters.

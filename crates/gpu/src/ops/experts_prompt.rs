@@ -1,17 +1,9 @@
 //! Experts of many tokens: products grouped by expert.
 
 use crate::context::{Bind, Context};
-use crate::format::{N_TEXT, kernel_of_every_format, read_by};
-use crate::kernel::Access::{Read, Write};
-use crate::kernel::Kernel;
-use crate::ops::matmul_prompt::{PROMPT_TILE, TILE_ROWS, Tile};
+use crate::format::read_by;
+use crate::ops::prompt_tile::{EXPERTS_PROMPT, Tile};
 use crate::ops::{MatrixAt, Records};
-
-static EXPERTS_PROMPT: [Kernel; N_TEXT] = kernel_of_every_format!(
-    "experts_prompt",
-    [PROMPT_TILE, include_str!("../wgsl/experts_prompt.wgsl")],
-    &[Read, Read, Read, Read, Read, Read, Write]
-);
 
 /// Which expert computes what: words in a buffer.
 #[derive(Clone, Copy)]
@@ -24,6 +16,8 @@ pub(crate) struct Jobs<'a> {
     pub(crate) n_job: usize,
     /// Pairs of all jobs.
     pub(crate) n_pair: usize,
+    /// Rows of the input that pairs may name: the first ones.
+    pub(crate) n_row_in: usize,
     /// Pairs of the job that has most.
     pub(crate) n_pair_max: usize,
 }
@@ -106,21 +100,26 @@ impl Steps<'_> {
 
     /// `w` lies as in the record at word 0; `up` are the planes of the second matrix of a step that has two.
     fn run(&self, step: Step, w: &MatrixAt<'_>, up: [u32; 3], x: Bind<'_>, out: Bind<'_>) {
-        let Jobs { buf, at, n_job, n_pair, n_pair_max } = self.jobs;
-        let rows = if step == Step::GateUp { TILE_ROWS / 2 } else { TILE_ROWS };
-        let n_tile = w.rows.div_ceil(rows);
+        let Jobs { buf, at, n_job, n_pair, n_row_in, n_pair_max } = self.jobs;
+        // Rows of gate and up share a tile.
+        let n_tile =
+            |tile: Tile| w.rows.div_ceil(if step == Step::GateUp { tile.rows() / 2 } else { tile.rows() });
         // The last tile of a job is half full, more or less.
-        let n_group = |tile: Tile| n_tile * (n_pair.div_ceil(tile.tokens()) + n_job / 2).max(n_job);
-        let tile = self.tile.unwrap_or_else(|| Tile::fastest(n_group));
+        let n_group = |tile: Tile| n_tile(tile) * (n_pair.div_ceil(tile.tokens()) + n_job / 2).max(n_job);
+        let tile = self.tile.unwrap_or_else(|| self.context.fastest_tile(w.format, n_group));
         let reader = read_by(w.format);
         let [words, twos, fours] = w.binds();
-        let [a, b] = tile.constants();
         let [codes, scales, biases] = w.planes;
         let params = [at, w.rows as u32, w.cols as u32, codes, scales, biases, up[0], up[1], up[2]];
-        let groups = [n_tile as u32, n_pair_max.div_ceil(tile.tokens()) as u32, n_job as u32];
-        let constants = reader.constants(&[a, b, ("STEP", step as u32)]);
-        let buffers = [words, twos, fours, buf, x, x, out];
-        self.context.run(reader.kernel(&EXPERTS_PROMPT), &constants, &buffers, &params, groups);
+        let groups = [n_tile(tile) as u32, n_pair_max.div_ceil(tile.tokens()) as u32, n_job as u32];
+        let mut own = tile.constants();
+        own.push(("STEP", step as u32));
+        let constants = reader.constants(&own);
+        let kernel = EXPERTS_PROMPT.of(tile, w.format);
+        let n_row_in = if step == Step::Down { n_pair } else { n_row_in };
+        let split = matches!(tile, Tile::Coop { .. }).then(|| self.context.split(x, 0, n_row_in, w.cols));
+        let [x, units] = split.as_ref().map_or([x, x], |split| split.binds());
+        self.context.run(kernel, &constants, &[words, twos, fours, x, units, buf, out], &params, groups);
     }
 }
 
@@ -131,7 +130,8 @@ mod tests {
 
     use super::Jobs;
     use crate::ops::Records;
-    use crate::ops::matmul_prompt::Tile;
+    use crate::ops::prompt_tile::Tile;
+    use crate::ops::prompt_tile::tests::kinds;
     use crate::test_rig::{Rig, assert_close, assert_same, random, rig, stored};
 
     /// Two products in f32 against those in f64; a hidden number is a product of two sums.
@@ -205,6 +205,7 @@ mod tests {
                 at: 5,
                 n_job: self.jobs.len(),
                 n_pair,
+                n_row_in: N_TOKEN,
                 n_pair_max: self.jobs.iter().map(|(_, pairs)| pairs.len()).max().unwrap_or(0),
             };
             // A row more, to see that nothing is written behind the last.
@@ -265,17 +266,21 @@ mod tests {
         let x = random(2, N_TOKEN * D_MODEL);
         let formats = [affine(4, 64), affine(4, 64), affine(4, 32)];
         let case = Case::new(formats, 2, &[(1, 70), (0, 3), (1, 20), (0, 131)]);
-        let first = case.run(&rig, Some(Tile::ALL[0]), &x);
-        assert_close("four jobs", &first, &case.reference(&x), EXPERT_BOUND);
-        for tile in Tile::ALL {
-            assert_same(&format!("{tile:?}"), &case.run(&rig, Some(tile), &x), &first);
-        }
-        for (job, i) in [(0, 69), (2, 7), (3, 130)] {
-            let (expert, (row_in, row_out)) = (case.jobs[job].0, case.jobs[job].1[i]);
-            let alone =
-                Case { experts: case.experts.clone(), jobs: vec![(expert, vec![(row_in, 0)])], n_out: 1 };
-            let want = &first[row_out as usize * D_MODEL..][..D_MODEL];
-            assert_same(&format!("pair {i} of job {job} alone"), &alone.run(&rig, None, &x), want);
+        let want = case.reference(&x);
+        for tiles in kinds(&rig, formats[0]) {
+            let first = case.run(&rig, Some(tiles[0]), &x);
+            assert_close(&format!("{:?}", tiles[0]), &first, &want, EXPERT_BOUND);
+            for &tile in &tiles {
+                assert_same(&format!("{tile:?}"), &case.run(&rig, Some(tile), &x), &first);
+            }
+            for (job, i) in [(0, 69), (2, 7), (3, 130)] {
+                let (expert, (row_in, row_out)) = (case.jobs[job].0, case.jobs[job].1[i]);
+                let jobs = vec![(expert, vec![(row_in, 0)])];
+                let alone = Case { experts: case.experts.clone(), jobs, n_out: 1 };
+                let want = &first[row_out as usize * D_MODEL..][..D_MODEL];
+                let what = format!("pair {i} of job {job} alone, {:?}", tiles[0]);
+                assert_same(&what, &alone.run(&rig, Some(tiles[0]), &x), want);
+            }
         }
     }
 
@@ -289,7 +294,7 @@ mod tests {
         let uploaded = case.experts[0].each_ref().map(|w| rig.upload(w));
         let matrices = uploaded.each_ref().map(|w| w.at());
         let words = rig.words(&case.words(0, 0));
-        let jobs = Jobs { buf: words.bind(), at: 0, n_job: 1, n_pair: 37, n_pair_max: 37 };
+        let jobs = Jobs { buf: words.bind(), at: 0, n_job: 1, n_pair: 37, n_row_in: N_TOKEN, n_pair_max: 37 };
         let (tensor, hidden, out) = (rig.tensor(&x), rig.zeros(37 * D_FF), rig.zeros(37 * D_MODEL));
         let tensors = [tensor.bind(), hidden.bind(), out.bind()];
         rig.context.shared_prompt(matrices.each_ref(), jobs, tensors);

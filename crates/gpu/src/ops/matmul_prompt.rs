@@ -1,89 +1,45 @@
 //! Products of stored matrices with many tokens.
 
 use crate::context::{Bind, Context};
-use crate::format::{N_TEXT, kernel_of_every_format, read_by};
-use crate::kernel::Access::{Read, Write};
-use crate::kernel::Kernel;
+use crate::format::read_by;
 use crate::ops::Product;
-
-/// Multiplies a tile of rows and tokens.
-pub(crate) const PROMPT_TILE: &str = include_str!("../wgsl/prompt_tile.wgsl");
-
-static MATMUL_PROMPT: [Kernel; N_TEXT] = kernel_of_every_format!(
-    "matmul_prompt",
-    [PROMPT_TILE, include_str!("../wgsl/matmul_prompt.wgsl")],
-    &[Read, Read, Read, Read, Read, Write]
-);
-
-/// Rows of weights of a tile.
-pub(crate) const TILE_ROWS: usize = 128;
-/// Tiles that keep a large device busy.
-const TILES_MIN: usize = 132;
-/// What a tile costs beside its products (decoding its weights), in tokens.
-const TILE_TOKENS_COST: usize = 16;
-
-/// The rectangle of rows and tokens that a thread sums. Every one gives the same bits.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Tile {
-    n_row: u32,
-    /// Tokens, in fours.
-    n_quad: u32,
-}
-
-impl Tile {
-    /// From the smallest on.
-    pub(crate) const ALL: [Self; 4] = [
-        Self { n_row: 2, n_quad: 1 },
-        Self { n_row: 4, n_quad: 1 },
-        Self { n_row: 8, n_quad: 1 },
-        Self { n_row: 8, n_quad: 2 },
-    ];
-
-    /// Tokens of a workgroup's tile.
-    pub(crate) fn tokens(self) -> usize {
-        (8 * self.n_row * self.n_quad) as usize
-    }
-
-    /// Values of the constants of `prompt_tile.wgsl`.
-    pub(crate) fn constants(self) -> [(&'static str, u32); 2] {
-        [("N_ROW", self.n_row), ("N_QUAD", self.n_quad)]
-    }
-
-    /// The fastest, given how many workgroups it takes of each.
-    pub(crate) fn fastest(n_group: impl Fn(Self) -> usize) -> Self {
-        let cost = |tile: &Self| n_group(*tile).max(TILES_MIN) * (tile.tokens() + TILE_TOKENS_COST);
-        Self::ALL.into_iter().min_by_key(cost).unwrap_or(Self::ALL[0])
-    }
-}
+use crate::ops::prompt_tile::{MATMUL_PROMPT, Split, Tile};
 
 impl Context {
-    /// `out[t·stride + at + r] = w[r] · x[first + t]` for each product, `x` `[_, cols]`: as sums in f32, whose bits do
-    /// not depend on what else is multiplied.
+    /// `out[t·stride + at + r] = w[r] · x[first + t]` for each product, `x` `[_, cols]`: as precise as sums in f32.
+    /// Bits do not depend on what else is multiplied.
     pub(crate) fn matmul_prompt(&self, products: &[Product<'_>], x: Bind<'_>, first: usize, n_token: usize) {
+        let mut split = None;
         for product in products {
-            let n_tile = product.w.rows.div_ceil(TILE_ROWS);
-            let tile = Tile::fastest(|tile| n_tile * n_token.div_ceil(tile.tokens()));
-            self.matmul_tiled(tile, product, x, first, n_token);
+            let n_group = |tile: Tile| product.w.rows.div_ceil(tile.rows()) * n_token.div_ceil(tile.tokens());
+            let tile = self.fastest_tile(product.w.format, n_group);
+            self.matmul_tiled(tile, product, (x, first, n_token), &mut split);
         }
     }
 
+    /// The same for one product, with a tile. `split` are the activations if it or another product split them.
     pub(crate) fn matmul_tiled(
         &self,
         tile: Tile,
         product: &Product<'_>,
-        x: Bind<'_>,
-        first: usize,
-        n_token: usize,
+        (x, first, n_token): (Bind<'_>, usize, usize),
+        split: &mut Option<std::sync::Arc<Split>>,
     ) {
         let &Product { w, out, stride, at } = product;
         let reader = read_by(w.format);
         let [words, twos, fours] = w.binds();
-        let constants = reader.constants(&tile.constants());
+        let (first, [x, units]) = match tile {
+            Tile::Threads { .. } => (first, [x, x]),
+            Tile::Coop { .. } => {
+                (0, split.get_or_insert_with(|| self.split(x, first, n_token, w.cols)).binds())
+            }
+        };
         let sizes = [w.rows, w.cols, first, n_token, stride, at].map(|n| n as u32);
         let params: [u32; 9] = std::array::from_fn(|i| if i < 6 { sizes[i] } else { w.planes[i - 6] });
-        let groups = [w.rows.div_ceil(TILE_ROWS) as u32, n_token.div_ceil(tile.tokens()) as u32, 1];
-        let buffers = [words, twos, fours, x, x, out];
-        self.run(reader.kernel(&MATMUL_PROMPT), &constants, &buffers, &params, groups);
+        let groups = [w.rows.div_ceil(tile.rows()) as u32, n_token.div_ceil(tile.tokens()) as u32, 1];
+        let constants = reader.constants(&tile.constants());
+        let buffers = [words, twos, fours, x, units, out];
+        self.run(MATMUL_PROMPT.of(tile, w.format), &constants, &buffers, &params, groups);
     }
 }
 
@@ -92,10 +48,12 @@ mod tests {
     use kernels::{Backend, Precision, Reference};
     use quant::{Format, Matrix};
 
-    use super::Tile;
     use crate::ops::Product;
+    use crate::ops::prompt_tile::Tile;
+    use crate::ops::prompt_tile::tests::kinds;
     use crate::test_rig::{
-        Rig, assert_close_to, assert_same, encoded, formats, random, rig, size_of_products, stored,
+        Rig, assert_close, assert_close_to, assert_same, encoded, formats, random, rig, size_of_products,
+        stored,
     };
 
     /// f32 sums of up to a few thousand products against f64 ones.
@@ -116,7 +74,7 @@ mod tests {
         let out = rig.tensor(&vec![-7.0; n_token * stride]);
         let product = Product { w: w.at(), out: out.bind(), stride, at };
         match tile {
-            Some(tile) => rig.context.matmul_tiled(tile, &product, x.bind(), first, n_token),
+            Some(tile) => rig.context.matmul_tiled(tile, &product, (x.bind(), first, n_token), &mut None),
             None => rig.context.matmul_prompt(&[product], x.bind(), first, n_token),
         }
         let out = rig.read(&out, n_token * stride);
@@ -156,13 +114,17 @@ mod tests {
             let x = random(2, n_token * cols);
             let mut want = vec![0.0; n_token * rows];
             Reference.matmul(&mut [(&w, &mut want)], &x, 0, n_token, Precision::Full);
-            let all: Vec<Vec<f32>> =
-                Tile::ALL.map(|tile| matmul(&rig, Some(tile), &w, &x, 0, n_token)).into_iter().collect();
-            assert_close_to(&format.to_string(), &all[0], &want, PRODUCT_BOUND, size_of_products(&w, &x));
-            for (tile, got) in Tile::ALL.iter().zip(&all) {
-                assert_same(&format!("{format}, {tile:?}"), got, &all[0]);
-                let part = matmul(&rig, Some(*tile), &w, &x, 71, 3);
-                assert_same(&format!("{format}, {tile:?}, 3 tokens"), &part, &all[0][71 * rows..74 * rows]);
+            for tiles in kinds(&rig, format) {
+                let all: Vec<_> =
+                    tiles.iter().map(|&tile| matmul(&rig, Some(tile), &w, &x, 0, n_token)).collect();
+                let what = format!("{format}, {:?}", tiles[0]);
+                assert_close_to(&what, &all[0], &want, PRODUCT_BOUND, size_of_products(&w, &x));
+                for (tile, got) in tiles.iter().zip(&all) {
+                    assert_same(&format!("{format}, {tile:?}"), got, &all[0]);
+                    let part = matmul(&rig, Some(*tile), &w, &x, 71, 3);
+                    let what = format!("{format}, {tile:?}, 3 tokens");
+                    assert_same(&what, &part, &all[0][71 * rows..74 * rows]);
+                }
             }
         }
     }
@@ -190,18 +152,48 @@ mod tests {
     }
 
     #[test]
+    fn rows_and_tokens_of_any_size_keep_their_products() {
+        // Breaks if numbers that are far smaller or larger than others of the batch lose bits, or a unit overflows.
+        let Some(rig) = rig() else { return };
+        const COLS: usize = 192;
+        let (row_sizes, token_sizes) = ([1e-15, 1e-4, 1.0, 1e3, 1e15], [1e-15, 1e-6, 0.0, 1.0, 1e4, 1e18]);
+        let scaled = |seed, sizes: &[f32]| -> Vec<f32> {
+            let numbers = random(seed, sizes.len() * COLS);
+            numbers.iter().enumerate().map(|(i, x)| x * sizes[i / COLS]).collect()
+        };
+        let w = encoded(Format::Affine { bits: 5, group: 64 }, 5, COLS, &scaled(10, &row_sizes));
+        let x = scaled(11, &token_sizes);
+        let mut want = vec![0.0; 30];
+        Reference.matmul(&mut [(&w, &mut want)], &x, 0, 6, Precision::Full);
+        let got = matmul(&rig, None, &w, &x, 0, 6);
+        for (i, (&got, &want)) in got.iter().zip(&want).enumerate() {
+            let (row, token) = (row_sizes[i % 5], token_sizes[i / 5]);
+            let size = f64::from(row) * f64::from(token) * (COLS as f64).sqrt();
+            let what = format!("row of size {row:e}, token of size {token:e}");
+            assert_close_to(&what, &[got], &[want], PRODUCT_BOUND, size);
+        }
+    }
+
+    #[test]
     fn every_code_in_every_place_has_its_value() {
-        // Breaks if a code lands on the wrong column: each column is asked for alone, and must be exact.
+        // Breaks if a code lands on the wrong column: each column is asked for alone, and must be exact, but for bits
+        // that two parts of a number have no room for.
         let Some(rig) = rig() else { return };
         for (format, [cols, ..]) in formats() {
             let w = encoded(format, 3, cols, &random(5, 3 * cols));
             let one_hot: Vec<f32> = (0..cols * cols).map(|i| f32::from(i / cols == i % cols)).collect();
-            let got = matmul(&rig, None, &w, &one_hot, 0, cols);
-            let mut row = vec![0.0; cols];
-            for r in 0..3 {
-                w.view().decode_row(r, &mut row);
-                let column: Vec<f32> = (0..cols).map(|c| got[c * 3 + r]).collect();
-                assert_same(&format!("{format}, row {r}"), &column, &row);
+            for tiles in kinds(&rig, format) {
+                let got = matmul(&rig, Some(tiles[0]), &w, &one_hot, 0, cols);
+                let mut row = vec![0.0; cols];
+                for r in 0..3 {
+                    w.view().decode_row(r, &mut row);
+                    let column: Vec<f32> = (0..cols).map(|c| got[c * 3 + r]).collect();
+                    let what = format!("{format}, row {r}, {:?}", tiles[0]);
+                    match tiles[0] {
+                        Tile::Threads { .. } => assert_same(&what, &column, &row),
+                        Tile::Coop { .. } => assert_close(&what, &column, &row, 3e-7),
+                    }
+                }
             }
         }
     }

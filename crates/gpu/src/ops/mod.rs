@@ -1,14 +1,15 @@
 //! The operations: what each dispatches, beside the texts in `wgsl/`.
 
 pub(crate) mod attention;
+pub(crate) mod delta_net;
 pub(crate) mod embed;
 pub(crate) mod experts;
 pub(crate) mod experts_prompt;
-pub(crate) mod delta_net;
 pub(crate) mod kv;
 pub(crate) mod matmul;
 pub(crate) mod matmul_prompt;
 pub(crate) mod pointwise;
+pub(crate) mod prompt_tile;
 pub(crate) mod route;
 pub(crate) mod step;
 

@@ -1,7 +1,16 @@
-// Products of 128 rows of weights with a tile of tokens, by a workgroup of 256 threads: 16 columns at a time are decoded
-// to workgroup memory, and a thread sums a rectangle of rows and tokens in registers. A sum is one chain of fused
-// multiply-adds over ascending columns, whatever the tile: its bits depend on the row, the token and nothing else.
-// Needs a format before it, and in the kernel `x` and `x4`, the activations, in fours too, a struct `Tile`, and `finish`.
+// Products of 128 rows of weights with a tile of tokens, by a workgroup of 256 threads: 16 columns at a time are
+// decoded to workgroup memory, and a thread sums a rectangle of rows and tokens in registers. A sum is one chain of
+// fused multiply-adds over ascending columns, whatever the tile: its bits depend on the row, the token and nothing else.
+// Needs a format before it, and a kernel, which has
+//   `Tile`       what a workgroup computes: its first `row` and `token`, how many tokens there are in `n_token`,
+//   `open`       the tile of a workgroup,
+//   `n_col`      columns of the weights,
+//   `weights`    where a row of the tile lies: for those beyond the last, any row,
+//   `input_row`  the row of x of a token of the tile: for those beyond the last, any,
+//   `put`        takes the sums of two rows of the tile, BLOCK rows apart, and a token.
+
+@group(0) @binding(3) var<storage, read> x: array<f32>; // [_, cols]
+@group(0) @binding(4) var<storage, read> x4: array<vec4<f32>>; // The same.
 
 override N_ROW: u32; // Rows of a thread: 2, 4 or 8.
 override N_QUAD: u32; // Fours of tokens of a thread: 1, or 2 if there are 8 rows.
@@ -10,7 +19,7 @@ const TILE_ROWS = 128u;
 const TILE_COLS = 16u;
 override TILE_TOKENS = 8u * N_ROW * N_QUAD;
 // Threads beside each other: in rows, in tokens.
-override N_ROW_THREAD = TILE_ROWS / N_ROW;
+override BLOCK = TILE_ROWS / N_ROW;
 override N_TOKEN_THREAD = 2u * N_ROW;
 override TILE_QUADS = TILE_TOKENS / 4u;
 // Named, because naga loses count of overrides behind the size of an array that is a formula.
@@ -23,14 +32,14 @@ var<workgroup> x_tile: array<vec4<f32>, X_FOURS>;
 
 // Where a thread works in the tile.
 struct Place {
-    row: u32, // Its rows are row + i · N_ROW_THREAD.
+    row: u32, // Its rows are row + i · BLOCK.
     quad: u32, // Its fours of tokens are quad and quad + N_TOKEN_THREAD.
 }
 
 // Neighbouring threads share rows and tokens: 8 x 4 of them.
 fn place(thread: u32) -> Place {
     let block = thread / 32u;
-    let n_block = N_ROW_THREAD / 8u;
+    let n_block = BLOCK / 8u;
     return Place(
         thread % 8u + 8u * (block % n_block),
         thread / 8u % 4u + 4u * (block / n_block),
@@ -131,7 +140,7 @@ fn tile_sums(row: vec3<u32>, tokens: vec4<u32>, cols: u32, thread: u32) -> array
     var sums: array<vec4<f32>, 16>;
     let here = place(thread);
     let turn = here.row / 2u % 4u;
-    let step = 4u * N_ROW_THREAD;
+    let step = 4u * BLOCK;
     var part = load(row, tokens, 0u, cols, thread);
     for (var col = 0u; col < cols; col += TILE_COLS) {
         workgroupBarrier();
@@ -187,26 +196,48 @@ fn tile_sums(row: vec3<u32>, tokens: vec4<u32>, cols: u32, thread: u32) -> array
     return sums;
 }
 
-// Hands each pair of a thread's rows, 2·i and 2·i + 1, to the kernel's `finish`, for its fours of tokens j.
-fn finish_all(sums: array<vec4<f32>, 16>, tile: Tile, thread: u32) {
+fn put4(tile: Tile, here: Place, i: u32, a: vec4<f32>, b: vec4<f32>) {
+    let row = 2u * i * BLOCK + here.row;
+    let token = 4u * here.quad;
+    put(tile, row, token, a.x, b.x);
+    put(tile, row, token + 1u, a.y, b.y);
+    put(tile, row, token + 2u, a.z, b.z);
+    put(tile, row, token + 3u, a.w, b.w);
+}
+
+@compute @workgroup_size(256)
+fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
+    let tile = open(group);
+    if tile.n_token <= tile.token {
+        return;
+    }
+    let row = weights(tile, loaded_row(thread));
+    let token = 4u * min(loaded_quad(thread), TILE_QUADS - 1u);
+    let tokens = vec4(
+        input_row(tile, token),
+        input_row(tile, token + 1u),
+        input_row(tile, token + 2u),
+        input_row(tile, token + 3u),
+    );
+    let sums = tile_sums(row, tokens, n_col(), thread);
     let here = place(thread);
     let next = Place(here.row, here.quad + N_TOKEN_THREAD);
-    finish(tile, here, 0u, sums[0], sums[2]);
+    put4(tile, here, 0u, sums[0], sums[2]);
     if N_QUAD == 2u {
-        finish(tile, next, 0u, sums[1], sums[3]);
+        put4(tile, next, 0u, sums[1], sums[3]);
     }
     if 4u <= N_ROW {
-        finish(tile, here, 1u, sums[4], sums[6]);
+        put4(tile, here, 1u, sums[4], sums[6]);
         if N_QUAD == 2u {
-            finish(tile, next, 1u, sums[5], sums[7]);
+            put4(tile, next, 1u, sums[5], sums[7]);
         }
     }
     if 8u <= N_ROW {
-        finish(tile, here, 2u, sums[8], sums[10]);
-        finish(tile, here, 3u, sums[12], sums[14]);
+        put4(tile, here, 2u, sums[8], sums[10]);
+        put4(tile, here, 3u, sums[12], sums[14]);
         if N_QUAD == 2u {
-            finish(tile, next, 2u, sums[9], sums[11]);
-            finish(tile, next, 3u, sums[13], sums[15]);
+            put4(tile, next, 2u, sums[9], sums[11]);
+            put4(tile, next, 3u, sums[13], sums[15]);
         }
     }
 }

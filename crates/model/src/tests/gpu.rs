@@ -10,7 +10,8 @@ const BOUND: f64 = 1e-3;
 
 /// The GPU that `FLASH_MOE_TEST_GPU` names (a number), or the best one; `None`, loudly, where there is none.
 fn gpu() -> Option<Gpu> {
-    let index = std::env::var("FLASH_MOE_TEST_GPU").ok().map(|n| n.parse().expect("FLASH_MOE_TEST_GPU is a number"));
+    let index =
+        std::env::var("FLASH_MOE_TEST_GPU").ok().map(|n| n.parse().expect("FLASH_MOE_TEST_GPU is a number"));
     Gpu::open(index).inspect_err(|error| eprintln!("SKIPPED: no GPU to test ({error})")).ok()
 }
 
