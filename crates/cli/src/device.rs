@@ -1,10 +1,12 @@
 //! Where the model computes, decided when the program runs: each operation goes to the CPU or to the GPU.
 
+use std::time::Duration;
+
 use arrayvec::ArrayVec;
 use gpu::{AdapterKind, AdapterReport, Gpu, GpuKv, GpuTensor, GpuWeights};
 use kernels::{
     Activations, AttentionShape, Backend, Cores, Cpu, CpuKv, DeltaInputs, DeltaShape, DeltaWeights,
-    ExpertJob, HeldJob, HeldShape, KvFormat, Mixture, NonFinite, Precision, RecordMemory, Rope, RouteShape,
+    ExpertJob, HeldJob, HeldShape, KvFormat, Mixture, NonFinite, Norm, Precision, RecordMemory, Rope, RouteShape,
     Routes, SharedJob,
 };
 use quant::Matrix;
@@ -144,6 +146,13 @@ impl Device {
             Either::Gpu(gpu) => Either::Gpu(Box::new(gpu.with_experts(plan.held_bytes()))),
         }
     }
+}
+
+/// A [`Norm`] of one side.
+macro_rules! norm {
+    ($norm:expr) => {
+        Norm { weight: of($norm.weight), d: $norm.d, eps: $norm.eps, out: of_mut($norm.out) }
+    };
 }
 
 impl Backend for Device {
@@ -335,10 +344,42 @@ impl Backend for Device {
                 let job = shared!(Some(job));
                 (job.expect("made of one"), of(gate))
             }),
-            h: of(m.h),
+            h: of_mut(m.h),
             routed: of_mut(m.routed),
             x: of_mut(m.x),
+            norm: m.norm.map(|(weight, eps)| (of(weight), eps)),
         }))
+    }
+
+    fn add_norm(&self, (x, y): (&mut Tensor, &Tensor), norm: Norm<'_, Tensor>, n_token: usize) {
+        on!(self, device => device.add_norm((of_mut(x), of(y)), norm!(norm), n_token))
+    }
+
+    fn combine_norm(
+        &self,
+        x: &mut Tensor,
+        routed: &Tensor,
+        weights: &[f32],
+        shared: Option<&Tensor>,
+        dims: (usize, usize, usize),
+        norm: Option<Norm<'_, Tensor>>,
+    ) {
+        on!(self, device => {
+            let norm = norm.map(|norm| norm!(norm));
+            device.combine_norm(of_mut(x), of(routed), weights, shared.map(of), dims, norm);
+        });
+    }
+
+    fn mark(&self, layer: usize, phase: usize) {
+        on!(self, device => device.mark(layer, phase))
+    }
+
+    fn measure(&self) {
+        on!(self, device => device.measure())
+    }
+
+    fn measured(&self) -> Vec<(usize, usize, Duration)> {
+        on!(self, device => device.measured())
     }
 
     fn stopped(&self, chosen: &mut Vec<u32>) -> Option<usize> {

@@ -2,10 +2,11 @@
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 
 use kernels::{
     AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeldJob, HeldShape, KvFormat,
-    Mixture, NonFinite, Precision, RecordMemory, Rope, RouteShape, Routes, SharedJob,
+    Mixture, NonFinite, Norm, Precision, RecordMemory, Rope, RouteShape, Routes, SharedJob,
 };
 use quant::{Matrix, MatrixRef};
 
@@ -371,12 +372,48 @@ impl Backend for Gpu {
         routed: &GpuTensor,
         weights: &[f32],
         shared: Option<&GpuTensor>,
+        dims: (usize, usize, usize),
+    ) {
+        self.combine_norm(x, routed, weights, shared, dims, None);
+    }
+
+    fn add_norm(&self, (x, y): (&mut GpuTensor, &GpuTensor), norm: Norm<'_, GpuTensor>, n_token: usize) {
+        let (x, y) = (x.bind(), y.bind());
+        self.context.add_norm((x, y), (norm.weight.bind(), norm.out.bind()), norm.d, norm.eps, n_token);
+    }
+
+    fn combine_norm(
+        &self,
+        x: &mut GpuTensor,
+        routed: &GpuTensor,
+        weights: &[f32],
+        shared: Option<&GpuTensor>,
         (n_token, k, d): (usize, usize, usize),
+        norm: Option<Norm<'_, GpuTensor>>,
     ) {
         let at = self.context.args(bytemuck::cast_slice(weights));
         let weights = (self.context.args_bind(), at, 1);
         let shared = shared.map(GpuTensor::bind);
-        self.context.combine(x.bind(), &Combine { routed: routed.bind(), weights, shared, n_token, k, d });
+        let combine = Combine { routed: routed.bind(), weights, shared, n_token, k, d };
+        match norm {
+            Some(norm) => {
+                let (weight, out) = (norm.weight.bind(), norm.out.bind());
+                self.context.combine_norm(x.bind(), &combine, (weight, out), norm.eps);
+            }
+            None => self.context.combine(x.bind(), &combine),
+        }
+    }
+
+    fn mark(&self, layer: usize, phase: usize) {
+        self.context.mark(layer, phase);
+    }
+
+    fn measure(&self) {
+        self.context.measure();
+    }
+
+    fn measured(&self) -> Vec<(usize, usize, Duration)> {
+        self.context.measured()
     }
 
     fn begin(&self, n_token: usize) {
@@ -461,7 +498,13 @@ impl Backend for Gpu {
         let weights = (step.pairs.0, step.pairs.1 + WEIGHT_WORD, PAIR_WORDS as u32);
         let shared = m.shared.as_ref().map(|(_, gate)| gate.bind());
         let combine = Combine { routed: m.routed.bind(), weights, shared, n_token: 1, k, d: records.d_model };
-        context.combine(m.x.bind(), &combine);
+        match m.norm {
+            Some((weight, eps)) => {
+                context.combine_norm(m.x.bind(), &combine, (weight.bind(), m.h.bind()), eps);
+            }
+            None => context.combine(m.x.bind(), &combine),
+        }
+        context.flush_if_long();
         true
     }
 

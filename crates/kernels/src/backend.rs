@@ -6,6 +6,7 @@
 //! are in the batch (exception: [`Backend::delta_net`], which says how it cuts).
 
 use std::ops::DerefMut;
+use std::time::Duration;
 
 use quant::{Format, Matrix, MatrixRef};
 
@@ -97,6 +98,19 @@ pub struct DeltaInputs<'a, T> {
     pub z: &'a T,
 }
 
+/// A norm that follows at once, `T` a tensor.
+#[derive(Debug)]
+pub struct Norm<'a, T> {
+    /// `[d]`
+    pub weight: &'a T,
+    /// Width of a row.
+    pub d: usize,
+    /// Added to the mean square.
+    pub eps: f32,
+    /// `[n_token, d]`
+    pub out: &'a mut T,
+}
+
 /// How precise a product must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Precision {
@@ -169,12 +183,14 @@ pub struct Mixture<'a, T, W> {
     pub logits: &'a T,
     /// The expert that all tokens use, and its gate before the sigmoid, `[1]`.
     pub shared: Option<(SharedJob<'a, W>, &'a T)>,
-    /// The input, `[d_model]`.
-    pub h: &'a T,
+    /// The input, `[d_model]`; afterwards the norm of `x`, if there is one.
+    pub h: &'a mut T,
     /// Room for the experts' outputs, `[k + 1, d_model]`.
     pub routed: &'a mut T,
     /// The residual stream, `[d_model]`, to which the sum is added.
     pub x: &'a mut T,
+    /// Weight and ε of the norm that follows at once.
+    pub norm: Option<(&'a T, f32)>,
 }
 
 /// A piece of memory, aligned to pages, that a backend's operations can read in place.
@@ -228,6 +244,17 @@ pub trait Backend: Send + Sync {
 
     /// `x[i] += y[i]` for the first `n` numbers.
     fn add(&self, x: &mut Self::Tensor, y: &Self::Tensor, n: usize);
+
+    /// [`Self::add`] of `n_token` rows, then [`Self::rms_norm`] of `x`.
+    fn add_norm(
+        &self,
+        (x, y): (&mut Self::Tensor, &Self::Tensor),
+        norm: Norm<'_, Self::Tensor>,
+        n_token: usize,
+    ) {
+        self.add(x, y, n_token * norm.d);
+        self.rms_norm(x, norm.weight, norm.eps, n_token, norm.out);
+    }
 
     /// No keys and values yet. Takes memory for the table of the pages of `n_ctx` positions, and for each page when
     /// its first position is appended.
@@ -309,6 +336,22 @@ pub trait Backend: Send + Sync {
         dims: (usize, usize, usize),
     );
 
+    /// [`Self::combine`], then [`Self::rms_norm`] of `x`, if there is a `norm`.
+    fn combine_norm(
+        &self,
+        x: &mut Self::Tensor,
+        routed: &Self::Tensor,
+        weights: &[f32],
+        shared: Option<&Self::Tensor>,
+        dims: (usize, usize, usize),
+        norm: Option<Norm<'_, Self::Tensor>>,
+    ) {
+        self.combine(x, routed, weights, shared, dims);
+        if let Some(norm) = norm {
+            self.rms_norm(x, norm.weight, norm.eps, dims.0, norm.out);
+        }
+    }
+
     /// Chooses experts for `n_token` rows of router logits, `[n_token, n_expert]`; `forced` are those to take instead,
     /// `[n_token · k]`.
     ///
@@ -372,6 +415,18 @@ pub trait Backend: Send + Sync {
     /// nothing that is asked for from there on has an effect, until [`Self::stopped`] has told.
     fn mixture(&self, _: Mixture<'_, Self::Tensor, Self::Weights>) -> bool {
         false
+    }
+
+    /// What was asked for since the last call belongs to this phase of this layer: for a device that measures its own time.
+    fn mark(&self, _layer: usize, _phase: usize) {}
+
+    /// From now on the time that a device takes for each phase is measured, which costs some.
+    fn measure(&self) {}
+
+    /// After a read: what was measured since the last call, layer and phase by layer and phase; nothing from a backend
+    /// that has computed when an operation returns.
+    fn measured(&self) -> Vec<(usize, usize, Duration)> {
+        Vec::new()
     }
 
     /// After a read: the first layer since the last call whose [`Self::mixture`] had no effect. If there is none, the

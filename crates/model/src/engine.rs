@@ -369,6 +369,7 @@ impl<B: Backend> Engine<B> {
                 loop {
                     backend.read(&pass.scratch.logits, row * n_vocab, &mut session.logits);
                     pass.check()?;
+                    pass.timing.add_device(backend);
                     if pass.settle(&mut session.layers)? {
                         break;
                     }

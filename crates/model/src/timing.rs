@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use kernels::Backend;
+
 /// The parts of a layer, in the order they run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
@@ -50,8 +52,10 @@ impl Phase {
 /// Time by layer and phase since it was last taken.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Timing {
-    /// `[n_layer][phase]`
+    /// `[n_layer][phase]`: of the host, which may run ahead of a device.
     pub layers: Vec<[Duration; Phase::ALL.len()]>,
+    /// `[n_layer][phase]`: of a device that was asked to measure ([`kernels::Backend::measure`]); else all 0.
+    pub device: Vec<[Duration; Phase::ALL.len()]>,
     /// Embedding rows.
     pub embed: Duration,
     /// Final norm and head.
@@ -64,7 +68,15 @@ pub struct Timing {
 
 impl Timing {
     pub(crate) fn new(n_layer: usize) -> Self {
-        Self { layers: vec![Default::default(); n_layer], ..Self::default() }
+        let layers = vec![Default::default(); n_layer];
+        Self { device: layers.clone(), layers, ..Self::default() }
+    }
+
+    /// Takes over what a device has measured.
+    pub(crate) fn add_device<B: Backend>(&mut self, backend: &B) {
+        for (layer, phase, time) in backend.measured() {
+            self.device[layer][phase] += time;
+        }
     }
 
     pub(crate) fn add(&mut self, layer: usize, phase: Phase, time: Duration) {
@@ -88,6 +100,12 @@ pub(crate) struct Lap(Instant);
 impl Lap {
     pub(crate) fn start() -> Self {
         Self(Instant::now())
+    }
+
+    /// A phase of a layer is over.
+    pub(crate) fn end<B: Backend>(&mut self, backend: &B, timing: &mut Timing, layer: usize, phase: Phase) {
+        timing.add(layer, phase, self.take());
+        backend.mark(layer, phase as usize);
     }
 
     /// Time since the start or the last call.

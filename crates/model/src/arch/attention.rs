@@ -14,7 +14,7 @@ impl<B: Backend> Pass<'_, B> {
         let shape = attention_shape(self.config);
         let projections = &mut [(&w.q, &mut s.proj), (&w.k, &mut s.k), (&w.v, &mut s.v)];
         self.backend.matmul(projections, &s.h, 0, n, Precision::Setting);
-        self.timing.add(layer, Phase::Projections, lap.take());
+        lap.end(self.backend, self.timing, layer, Phase::Projections);
 
         self.backend.attention_prepare(
             shape,
@@ -26,7 +26,7 @@ impl<B: Backend> Pass<'_, B> {
             n,
         );
         self.backend.attention(shape, &s.proj, kv, self.pos, n, &mut s.mixed);
-        self.timing.add(layer, Phase::Mixing, lap.take());
+        lap.end(self.backend, self.timing, layer, Phase::Mixing);
 
         self.backend.matmul(&mut [(&w.o, &mut s.y)], &s.mixed, 0, n, Precision::Setting);
     }

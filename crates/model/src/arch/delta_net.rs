@@ -20,7 +20,7 @@ impl<B: Backend> Pass<'_, B> {
         let shape = self.config.linear.expect("checked when the store was opened");
         let projections = &mut [(&w.qkv, &mut s.proj), (&w.z, &mut s.z), (&w.b, &mut s.k), (&w.a, &mut s.v)];
         self.backend.matmul(projections, &s.h, 0, n, Precision::Setting);
-        self.timing.add(layer, Phase::Projections, lap.take());
+        lap.end(self.backend, self.timing, layer, Phase::Projections);
 
         let shape = DeltaShape {
             n_head_k: shape.n_head_k,
@@ -39,7 +39,7 @@ impl<B: Backend> Pass<'_, B> {
         let inputs = DeltaInputs { qkv: &s.proj, b: &s.k, a: &s.v, z: &s.z };
         let states = (&mut state.conv, &mut state.s);
         self.backend.delta_net(shape, &weights, &inputs, states, self.pos, n, &mut s.mixed);
-        self.timing.add(layer, Phase::Mixing, lap.take());
+        lap.end(self.backend, self.timing, layer, Phase::Mixing);
 
         self.backend.matmul(&mut [(&w.out, &mut s.y)], &s.mixed, 0, n, Precision::Setting);
     }

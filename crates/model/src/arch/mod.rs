@@ -17,7 +17,7 @@ mod moe;
 
 pub(crate) use moe::MoeScratch;
 
-use kernels::{Backend, Precision, Rope};
+use kernels::{Backend, Norm, Precision, Rope};
 use quant::Format;
 use store::ModelConfig;
 use stream::ExpertStream;
@@ -71,6 +71,7 @@ impl<B: Backend> Pass<'_, B> {
         let mut moe = std::mem::take(self.moe);
         self.guess(0, &mut moe);
         *self.moe = moe;
+        self.norm(&self.weights.layers[0].input_norm);
         self.timing.embed += lap.take();
         for i in 0..self.weights.layers.len() {
             self.mix(i, &mut states[i], &mut lap);
@@ -87,6 +88,7 @@ impl<B: Backend> Pass<'_, B> {
     pub(crate) fn settle(&mut self, states: &mut [LayerState<B>]) -> Result<bool, ModelError> {
         let Some(layer) = self.note_mixtures() else { return Ok(true) };
         let mut lap = Lap::start();
+        self.norm(&self.weights.layers[layer].post_attention_norm);
         self.feed_forward(layer, true, &mut lap)?;
         for i in layer + 1..self.weights.layers.len() {
             self.mix(i, &mut states[i], &mut lap);
@@ -95,42 +97,43 @@ impl<B: Backend> Pass<'_, B> {
         Ok(false)
     }
 
-    /// `x += attention_or_delta_net(norm(x))`
+    /// `x += attention_or_delta_net(h)`, `h = norm(x)`
     fn mix(&mut self, i: usize, state: &mut LayerState<B>, lap: &mut Lap) {
         let layer = &self.weights.layers[i];
-        self.norm(&layer.input_norm);
         match (&layer.mixer, state) {
             (Mixer::Attention(w), LayerState::Attention(kv)) => self.attention(i, w, kv, lap),
             (Mixer::DeltaNet(w), LayerState::DeltaNet(state)) => self.delta_net(i, w, state, lap),
             _ => unreachable!("a session is made from the engine's own configuration"),
         }
-        self.backend.add(&mut self.scratch.x, &self.scratch.y, self.n_token * self.config.d_model);
-        self.timing.add(i, Phase::Output, lap.take());
-        if i + 1 == self.weights.layers.len() {
+        let (d, eps, s) = (self.config.d_model, self.config.rms_norm_eps as f32, &mut *self.scratch);
+        if i + 1 == self.weights.layers.len() && self.n_wanted < self.n_token {
+            self.backend.add(&mut s.x, &s.y, self.n_token * d);
             self.keep_wanted();
+            self.norm(&layer.post_attention_norm);
+        } else {
+            let norm = Norm { weight: &layer.post_attention_norm, d, eps, out: &mut s.h };
+            self.backend.add_norm((&mut s.x, &s.y), norm, self.n_token);
         }
+        lap.end(self.backend, self.timing, i, Phase::Output);
     }
 
-    /// `x += experts(norm(x))`; `must_ask`: the host chooses, whatever the backend could do by itself.
+    /// `x += experts(h)`, `h = norm(x)` for the next layer; `must_ask`: the host chooses, whatever the backend could do by
+    /// itself.
     fn feed_forward(&mut self, i: usize, must_ask: bool, lap: &mut Lap) -> Result<(), ModelError> {
         if self.n_token == 0 {
             return Ok(());
         }
-        let layer = &self.weights.layers[i];
-        self.norm(&layer.post_attention_norm);
-        self.experts(i, &layer.moe, must_ask, lap)
+        self.experts(i, &self.weights.layers[i].moe, must_ask, lap)
     }
 
     /// Nothing comes after the last layer's experts but logits: tokens whose logits nobody wants leave before them.
     fn keep_wanted(&mut self) {
-        if self.n_wanted < self.n_token {
-            let (d, first) = (self.config.d_model, self.n_token - self.n_wanted);
-            let rows = &mut self.moe.rows;
-            rows.resize(self.n_wanted * d, 0.0);
-            self.backend.read(&self.scratch.x, first * d, rows);
-            self.backend.write(&mut self.scratch.x, 0, rows);
-            (self.n_token, self.first_row) = (self.n_wanted, first);
-        }
+        let (d, first) = (self.config.d_model, self.n_token - self.n_wanted);
+        let rows = &mut self.moe.rows;
+        rows.resize(self.n_wanted * d, 0.0);
+        self.backend.read(&self.scratch.x, first * d, rows);
+        self.backend.write(&mut self.scratch.x, 0, rows);
+        (self.n_token, self.first_row) = (self.n_wanted, first);
     }
 
     /// Is the backend still well?

@@ -5,7 +5,9 @@
 //! I/O can change a bit.
 
 use arrayvec::ArrayVec;
-use kernels::{Backend, ExpertJob, HeldJob, Mixture, NonFinite, Precision, RouteShape, Routes, SharedJob};
+use kernels::{
+    Backend, ExpertJob, HeldJob, Mixture, NonFinite, Norm, Precision, RouteShape, Routes, SharedJob,
+};
 use store::ExpertLayer;
 use stream::Lease;
 
@@ -73,7 +75,7 @@ impl<B: Backend> Pass<'_, B> {
         moe.shared_rows.extend((0..n as u32).map(|t| (t, (n * k) as u32 + t)));
         let result = if !must_ask && self.mixture(layer, w, &moe.shared_rows) {
             moe.by_itself.push(layer);
-            self.timing.add(layer, Phase::Experts, lap.take());
+            lap.end(self.backend, self.timing, layer, Phase::Experts);
             Ok(())
         } else {
             self.ask(layer, w, &mut moe, lap)
@@ -88,16 +90,18 @@ impl<B: Backend> Pass<'_, B> {
         if self.n_token != 1 || is_seen || !self.stream.trusts_held(layer) {
             return false;
         }
-        let shape = self.route_shape();
+        let (shape, eps) = (self.route_shape(), self.config.rms_norm_eps as f32);
+        let norm = self.weights.layers.get(layer + 1).map(|next| (&next.input_norm, eps));
         let s = &mut *self.scratch;
         self.backend.mixture(Mixture {
             layer,
             shape,
             logits: &s.router,
             shared: w.shared.as_ref().map(|w| (w.job(shared_rows), &s.shared_gate)),
-            h: &s.h,
+            h: &mut s.h,
             routed: &mut s.routed,
             x: &mut s.x,
+            norm,
         })
     }
 
@@ -137,7 +141,7 @@ impl<B: Backend> Pass<'_, B> {
         let tokens_of = |place: usize| grouped.rows_of(place).iter().map(|&(token, _)| token as usize);
         let mut lease = self.stream.lease(layer, n, &grouped.experts, tokens_of);
         self.guess(layer + 1, moe);
-        self.timing.add(layer, Phase::Router, lap.take());
+        lap.end(self.backend, self.timing, layer, Phase::Router);
         let shared = w.shared.as_ref().map(|w| w.job(&moe.shared_rows));
         let result = self.compute(&mut lease, shared, &moe.grouped, lap);
         if result.is_ok() && self.backend.borrows_records() {
@@ -147,10 +151,13 @@ impl<B: Backend> Pass<'_, B> {
             self.stream.release(lease);
         }
         result?;
-        let (s, dims) = (&mut *self.scratch, (n, k, self.config.d_model));
+        let (d, eps) = (self.config.d_model, self.config.rms_norm_eps as f32);
+        let next = self.weights.layers.get(layer + 1);
+        let s = &mut *self.scratch;
         let gate = w.shared.as_ref().map(|_| &s.shared_gate);
-        self.backend.combine(&mut s.x, &s.routed, &moe.routes.weights, gate, dims);
-        self.timing.add(layer, Phase::Experts, lap.take());
+        let norm = next.map(|next| Norm { weight: &next.input_norm, d, eps, out: &mut s.h });
+        self.backend.combine_norm(&mut s.x, &s.routed, &moe.routes.weights, gate, (n, k, d), norm);
+        lap.end(self.backend, self.timing, layer, Phase::Experts);
         Ok(())
     }
 
@@ -168,7 +175,7 @@ impl<B: Backend> Pass<'_, B> {
             // While the first reads are under way.
             let s = &mut *self.scratch;
             self.backend.experts(&[], shared.take(), &s.h, &mut s.routed);
-            self.timing.add(layer, Phase::Shared, lap.take());
+            lap.end(self.backend, self.timing, layer, Phase::Shared);
         }
         if !lease.held().is_empty() {
             let job =
@@ -184,7 +191,7 @@ impl<B: Backend> Pass<'_, B> {
             } else {
                 self.stream.next(lease, N_JOB_MAX)
             };
-            self.timing.add(layer, Phase::ReadWait, lap.take());
+            lap.end(self.backend, self.timing, layer, Phase::ReadWait);
             if !more? {
                 return Ok(());
             }
@@ -198,7 +205,7 @@ impl<B: Backend> Pass<'_, B> {
                 self.backend.experts(&jobs, shared.take(), &self.scratch.h, &mut self.scratch.routed);
             }
             self.hand_over(lease);
-            self.timing.add(layer, Phase::Experts, lap.take());
+            lap.end(self.backend, self.timing, layer, Phase::Experts);
         }
     }
 
