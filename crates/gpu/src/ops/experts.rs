@@ -6,15 +6,12 @@ use crate::kernel::Kernel;
 use crate::ops::step::{Cut, N_STEP_TEXT, Tuning, step_kernels};
 use crate::ops::{MatrixAt, Records};
 
-static EXPERTS_STEP: [Kernel; N_STEP_TEXT] = step_kernels!(
-    "experts_step",
-    "../wgsl/experts_step.wgsl",
-    &[Read, Read, Read, Read, Read, Read, Write]
-);
+static EXPERTS_STEP: [Kernel; N_STEP_TEXT] =
+    step_kernels!("experts_step", "../wgsl/experts_step.wgsl", &[Read, Read, Read, Read, Read, Read, Write]);
 
 /// What a dispatch of the kernel does, see there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
     GateAndUp,
     Gate,
     Up,
@@ -75,7 +72,7 @@ impl Context {
         self.experts_dispatch(Step::Down, (down, down), pairs, (hidden, out), cut(down));
     }
 
-    fn experts_dispatch(
+    pub(crate) fn experts_dispatch(
         &self,
         step: Step,
         (w, up): (&MatrixAt<'_>, &MatrixAt<'_>),

@@ -259,7 +259,9 @@ mod tests {
         let Some(rig) = rig() else { return };
         let w = stored(3, Format::Affine { bits: 8, group: 32 }, 5, 64);
         let uploaded = rig.upload(&w);
-        for bits in [0x3f7e_fefe, 0x3f7e_feff, 0x3f7e_ff00, 0x3f7f_ffff, 0x3f80_0000, 0x3f80_0001, 0x3f7e_fefd] {
+        for bits in
+            [0x3f7e_fefe, 0x3f7e_feff, 0x3f7e_ff00, 0x3f7f_ffff, 0x3f80_0000, 0x3f80_0001, 0x3f7e_fefd]
+        {
             for sign in [1.0, -1.0] {
                 let x: Vec<f32> = (0..64).map(|i| f32::from_bits(bits - i % 3) * sign).collect();
                 let mut want = vec![0.0; 5];

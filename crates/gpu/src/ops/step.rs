@@ -26,9 +26,30 @@ pub(crate) const N_STEP_TEXT: usize = 3;
 macro_rules! step_kernels {
     ($name:literal, $text:literal, $access:expr) => {
         [
-            $crate::ops::step::step_kernels!($name, "affine dot", AFFINE, "../wgsl/rows_dot.wgsl", $text, $access),
-            $crate::ops::step::step_kernels!($name, "affine", AFFINE, "../wgsl/rows_float.wgsl", $text, $access),
-            $crate::ops::step::step_kernels!($name, "float", FLOAT, "../wgsl/rows_float.wgsl", $text, $access),
+            $crate::ops::step::step_kernels!(
+                $name,
+                "affine dot",
+                AFFINE,
+                "../wgsl/rows_dot.wgsl",
+                $text,
+                $access
+            ),
+            $crate::ops::step::step_kernels!(
+                $name,
+                "affine",
+                AFFINE,
+                "../wgsl/rows_float.wgsl",
+                $text,
+                $access
+            ),
+            $crate::ops::step::step_kernels!(
+                $name,
+                "float",
+                FLOAT,
+                "../wgsl/rows_float.wgsl",
+                $text,
+                $access
+            ),
         ]
     };
     ($name:literal, $kind:literal, $format:ident, $form:literal, $text:literal, $access:expr) => {
@@ -89,7 +110,13 @@ pub(crate) struct Cut {
 
 impl Cut {
     /// For rows of `cols` numbers and `n_token` tokens.
-    pub(crate) fn new(context: &Context, format: Format, tuning: Tuning, cols: usize, n_token: usize) -> Self {
+    pub(crate) fn new(
+        context: &Context,
+        format: Format,
+        tuning: Tuning,
+        cols: usize,
+        n_token: usize,
+    ) -> Self {
         let reader = read_by(format);
         let is_affine = matches!(format, Format::Affine { .. });
         let form = if is_affine { tuning.form } else { Form::Float };
