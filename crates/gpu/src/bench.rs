@@ -1,20 +1,60 @@
 //! How fast kernels are, for people.
 
 use std::io::{self, Write};
-use std::time::Instant;
 
 use quant::Format;
 
 use crate::context::{Buf, Context};
-use crate::ops::step::Tuning;
+use crate::kernel::Access;
+use crate::kernel::Kernel;
+use crate::ops::experts::Step;
+use crate::ops::step::{Form, Tuning};
 use crate::ops::{MatrixAt, Product, Records};
 
 /// Weights that a measurement goes through, so that none are in a cache when they are read again.
 const WEIGHT_BYTES: u64 = 512 << 20;
-/// Seconds of work to measure.
+/// What yardsticks go through.
+const YARDSTICK_BYTES: u64 = 1 << 30;
+/// Seconds of work to measure, and of work before the first measurement.
 const WORK_S: f64 = 0.01;
+const WARM_UP_S: f64 = 0.5;
 /// Measurements, of which the median counts.
-const REPEATS: usize = 5;
+const REPEATS: usize = 7;
+
+/// Reads or copies fours of words, four to a thread.
+static READ: Kernel = Kernel {
+    name: "read",
+    wgsl: &[
+        YARDSTICK,
+        "fn use4(i: u32, v: vec4<u32>) { sum ^= v; }
+         fn finish(i: u32) { if all(sum == vec4(0x9e3779b9u)) { to[i] = sum; } }",
+    ],
+    access: &[Access::Read, Access::Write],
+};
+static COPY: Kernel = Kernel {
+    name: "copy",
+    wgsl: &[YARDSTICK, "fn use4(i: u32, v: vec4<u32>) { to[i] = v; } fn finish(i: u32) {}"],
+    access: &[Access::Read, Access::Write],
+};
+const YARDSTICK: &str = "
+    struct Params { at: u32, n: u32 }
+    var<immediate> p: Params;
+    var<private> sum: vec4<u32>;
+    @group(0) @binding(0) var<storage, read> w4: array<vec4<u32>>;
+    @group(0) @binding(1) var<storage, read_write> to: array<vec4<u32>>;
+    @compute @workgroup_size(256)
+    fn main(
+        @builtin(workgroup_id) group: vec3<u32>,
+        @builtin(num_workgroups) n_group: vec3<u32>,
+        @builtin(local_invocation_index) thread: u32,
+    ) {
+        let first = (group.y * n_group.x + group.x) * 1024u + thread;
+        for (var i = first; i < min(first + 1024u, p.n); i += 256u) {
+            use4(p.at + i, w4[p.at + i]);
+        }
+        finish(p.at + first);
+    }
+";
 
 /// Prints the speed of products of few tokens on the best device, against that of copies.
 ///
@@ -28,18 +68,29 @@ pub fn products(out: &mut dyn Write) -> io::Result<()> {
         "{} ({}, {}), subgroups {:?}",
         report.name, report.interface, report.driver, report.subgroup
     )?;
-    let bench = Bench { copy_bytes_s: copy_bytes_s(&context), context };
-    writeln!(out, "copies: {:.0} GB/s", bench.copy_bytes_s * 1e-9)?;
+    let bytes = report.binding_bytes_max.min(YARDSTICK_BYTES);
+    let (from, to) = (random(&context, bytes), context.buffer(bytes));
+    let mut bench = Bench { context, from, to, copy_bytes_s: 0.0 };
+    bench.yardsticks(out)?;
     bench.small(out)?;
     let a4 = affine(4);
-    bench.cuts(out, "rows of a team and threads of a workgroup", &sizes(), &row_cuts())?;
-    let few = [(a4, 2048, 2048, 1), (a4, 4096, 4096, 1), (a4, 16384, 4096, 1), (a4, 248_320, 4096, 1)];
-    bench.cuts(out, "ways", &few, &ways())?;
-    let formats = [2, 3, 5, 6, 8].map(affine).into_iter().chain([Format::Bf16, Format::F16, Format::F32]);
-    let formats: Vec<Shape> = formats.map(|format| (format, 16384, 4096, 1)).collect();
-    bench.cuts(out, "formats", &formats, &row_cuts()[..4])?;
-    let tokens = [1, 2, 3, 4, 8].map(|n_token| (a4, 16384, 4096, n_token));
-    bench.cuts(out, "tokens", &tokens, &row_cuts()[..4])?;
+    let small = [(2048, 2048), (2048, 4096), (4096, 4096), (4096, 8192), (8192, 4096)];
+    let small = small.map(|(rows, cols)| (a4, rows, cols, 1));
+    bench.cuts(out, "small matrices", &small, &small_cuts())?;
+    let large = [(a4, 16384, 4096, 1), (a4, 248_320, 2048, 1), (a4, 248_320, 4096, 1)];
+    bench.cuts(out, "large matrices", &large, &large_cuts())?;
+    let formats = [2, 3, 4, 5, 6, 8].map(|bits| (affine(bits), 248_320, 4096, 1));
+    bench.cuts(out, "formats, large", &formats, &format_cuts())?;
+    let formats = [2, 3, 4, 5, 6, 8].map(|bits| (affine(bits), 4096, 4096, 1));
+    bench.cuts(out, "formats, small", &formats, &format_cuts())?;
+    let floats = [Format::Bf16, Format::F16, Format::F32];
+    let floats: Vec<Shape> =
+        floats.into_iter().flat_map(|f| [(f, 4096, 4096, 1), (f, 16384, 4096, 1)]).collect();
+    bench.cuts(out, "plain floats", &floats, &float_cuts())?;
+    for rows in [4096, 16384] {
+        let tokens = [1, 2, 3, 4, 8].map(|n_token| (a4, rows, 4096, n_token));
+        bench.cuts(out, "tokens", &tokens, &token_cuts())?;
+    }
     for (name, d_model, d_ff, n, n_pair) in [("35B", 2048, 512, 256, 8), ("397B", 4096, 1024, 64, 10)] {
         bench.experts(out, name, [d_model, d_ff], n, n_pair)?;
     }
@@ -52,76 +103,191 @@ pub fn products(out: &mut dyn Write) -> io::Result<()> {
 /// Format, rows, columns, tokens.
 type Shape = (Format, usize, usize, usize);
 
+/// A name and what it stands for.
+type Named = (String, Tuning);
+
 fn affine(bits: u8) -> Format {
     Format::Affine { bits, group: 64 }
 }
 
-fn sizes() -> Vec<Shape> {
-    let rows = [64, 1024, 2048, 4096, 8192, 16384, 248_320];
-    let mut shapes: Vec<Shape> = rows.into_iter().map(|rows| (affine(4), rows, 4096, 1)).collect();
-    shapes.extend([(affine(8), 248_320, 4096, 1), (affine(4), 2048, 2048, 1), (affine(4), 4096, 8192, 1)]);
-    shapes
+/// Cuts of threads, rows, depth, turns.
+fn cuts(form: Form, cuts: &[(usize, usize, usize, usize)]) -> Vec<Named> {
+    let named = |&(threads, rows, depth, turns): &(usize, usize, usize, usize)| {
+        let kind = if form == Form::Dot { "" } else { "f" };
+        let name = format!("{kind}{threads} {rows}r{depth}d{turns}t");
+        (name, Tuning { form, threads, rows, depth, turns })
+    };
+    cuts.iter().map(named).collect()
 }
 
-fn row_cuts() -> Vec<(String, Tuning)> {
-    let cut = |threads, rows| (format!("{rows}r {threads}t"), Tuning { threads, rows, ..Tuning::BASE });
-    [(128, 1), (128, 2), (128, 4), (128, 8), (64, 2), (64, 4), (256, 1), (256, 2), (256, 4)]
-        .map(|(threads, rows)| cut(threads, rows))
-        .into()
+fn small_cuts() -> Vec<Named> {
+    let mut all = cuts(Form::Float, &[(128, 2, 1, 1), (128, 4, 1, 1), (256, 4, 1, 1), (128, 2, 2, 1)]);
+    let dot = [
+        (128, 1, 1, 1),
+        (128, 1, 2, 1),
+        (128, 1, 4, 1),
+        (128, 2, 1, 1),
+        (128, 2, 2, 1),
+        (128, 4, 1, 1),
+        (256, 1, 2, 1),
+        (256, 1, 4, 1),
+        (256, 2, 1, 1),
+        (256, 2, 2, 1),
+        (256, 4, 1, 1),
+        (512, 1, 2, 1),
+    ];
+    all.extend(cuts(Form::Dot, &dot));
+    all
 }
 
-fn ways() -> Vec<(String, Tuning)> {
-    let base = Tuning { rows: 2, ..Tuning::BASE };
-    let mut ways = Vec::new();
-    for rows in [2, 4] {
-        let base = Tuning { rows, ..base };
-        ways.push((format!("{rows}r base"), base));
-        ways.push((format!("{rows}r !ahead"), Tuning { ahead: false, ..base }));
-        ways.push((format!("{rows}r !tiled"), Tuning { tiled: false, ..base }));
-        ways.push((format!("{rows}r !both"), Tuning { ahead: false, tiled: false, ..base }));
-        ways.push((format!("{rows}r 16l"), Tuning { lanes: 16, ..base }));
-        ways.push((format!("{rows}r 8l"), Tuning { lanes: 8, ..base }));
-    }
-    ways
+fn large_cuts() -> Vec<Named> {
+    let mut all = cuts(Form::Float, &[(256, 4, 1, 1), (256, 8, 1, 1), (256, 4, 1, 4), (512, 4, 1, 2)]);
+    let dot = [
+        (128, 4, 1, 1),
+        (256, 4, 1, 1),
+        (256, 4, 1, 4),
+        (256, 4, 1, 8),
+        (256, 2, 1, 8),
+        (256, 2, 2, 8),
+        (256, 4, 2, 4),
+        (256, 8, 1, 4),
+        (512, 4, 1, 4),
+        (512, 2, 2, 4),
+        (128, 4, 1, 8),
+        (256, 1, 4, 16),
+    ];
+    all.extend(cuts(Form::Dot, &dot));
+    all
+}
+
+fn format_cuts() -> Vec<Named> {
+    let mut all = cuts(Form::Float, &[(256, 4, 1, 1)]);
+    all.extend(cuts(
+        Form::Dot,
+        &[(128, 2, 1, 1), (256, 2, 2, 1), (256, 4, 1, 1), (256, 2, 1, 8), (256, 4, 1, 8), (256, 8, 1, 4)],
+    ));
+    all
+}
+
+fn float_cuts() -> Vec<Named> {
+    let cut = [
+        (128, 2, 1, 1),
+        (128, 4, 1, 1),
+        (128, 8, 1, 1),
+        (256, 4, 1, 1),
+        (256, 8, 1, 1),
+        (256, 4, 2, 1),
+        (256, 4, 1, 4),
+    ];
+    cuts(Form::Float, &cut)
+}
+
+fn token_cuts() -> Vec<Named> {
+    let mut all = cuts(Form::Float, &[(128, 2, 1, 1), (256, 4, 1, 1)]);
+    all.extend(cuts(
+        Form::Dot,
+        &[(128, 1, 1, 1), (128, 2, 1, 1), (128, 4, 1, 1), (256, 1, 1, 1), (256, 2, 1, 1), (256, 4, 1, 1)],
+    ));
+    all
+}
+
+fn expert_cuts() -> Vec<Named> {
+    let mut all = cuts(Form::Float, &[(128, 4, 1, 1), (256, 4, 1, 1)]);
+    let dot = [
+        (64, 2, 1, 1),
+        (64, 2, 2, 1),
+        (64, 4, 1, 1),
+        (128, 2, 1, 1),
+        (128, 2, 2, 1),
+        (128, 4, 1, 1),
+        (128, 4, 2, 1),
+        (128, 8, 1, 1),
+        (128, 4, 1, 2),
+        (256, 2, 1, 1),
+        (256, 2, 2, 1),
+        (256, 4, 1, 1),
+        (256, 8, 1, 1),
+    ];
+    all.extend(cuts(Form::Dot, &dot));
+    all
 }
 
 struct Bench {
     context: Context,
+    /// For yardsticks.
+    from: Buf,
+    to: Buf,
     /// Bytes read and written by a copy.
     copy_bytes_s: f64,
 }
 
 impl Bench {
+    /// How fast memory is.
+    fn yardsticks(&mut self, out: &mut dyn Write) -> io::Result<()> {
+        let bytes = self.from.bytes();
+        let read = |_: usize| self.yardstick(&READ, 0, bytes);
+        let copy = |_: usize| self.yardstick(&COPY, 0, bytes);
+        let mut warm_s = 0.0;
+        while warm_s < WARM_UP_S {
+            warm_s += self.context.time_s(|| (0..8).for_each(copy));
+        }
+        let times = self.times_s(&[&read, &copy]);
+        self.copy_bytes_s = 2.0 * bytes as f64 / times[1];
+        writeln!(
+            out,
+            "reads: {:.0} GB/s, copies: {:.0} GB/s",
+            bytes as f64 / times[0] * 1e-9,
+            self.copy_bytes_s * 1e-9
+        )
+    }
+
+    fn yardstick(&self, kernel: &Kernel, at: u64, bytes: u64) {
+        let params = [at, bytes].map(|n| (n / 16) as u32);
+        let groups = self.context.grid((params[1] as usize).div_ceil(1024));
+        self.context.run(kernel, &[], &[self.from.bind(), self.to.bind()], &params, groups);
+    }
+
     /// What a dispatch costs that has next to nothing to do.
     fn small(&self, out: &mut dyn Write) -> io::Result<()> {
         let weights = Weights::new(&self.context, affine(4), 32, 64);
-        let time_s = self.matmul_s(&weights, 64, 1, Tuning { rows: 1, ..Tuning::BASE });
-        writeln!(out, "a product of 32x64: {:.2} us", time_s * 1e6)
+        let [x, y] = [64, 32].map(|n| self.context.buffer(n * 4));
+        for form in [Form::Float, Form::Dot] {
+            let product = |i: usize| self.matmul(&weights, (&x, &y), 1, i, Tuning { form, ..Tuning::BASE });
+            writeln!(out, "a product of 32x64, {form:?}: {:.2} us", self.times_s(&[&product])[0] * 1e6)?;
+        }
+        Ok(())
     }
 
     /// A table: a line for every shape, a column for every cut.
-    fn cuts(
-        &self,
-        out: &mut dyn Write,
-        what: &str,
-        shapes: &[Shape],
-        cuts: &[(String, Tuning)],
-    ) -> io::Result<()> {
+    fn cuts(&self, out: &mut dyn Write, what: &str, shapes: &[Shape], cuts: &[Named]) -> io::Result<()> {
         writeln!(out, "\n{what}: GB/s, share of copies")?;
-        write!(out, "{:<28}{:>9}", "", "best us")?;
+        write!(out, "{:<28}{:>9}{:>14}", "", "best us", "a read")?;
         for (name, _) in cuts {
             write!(out, "{name:>14}")?;
         }
         writeln!(out)?;
         for &(format, rows, cols, n_token) in shapes {
             let weights = Weights::new(&self.context, format, rows, cols);
-            let bytes = format.matrix_bytes(rows, cols) as f64;
-            let times: Vec<f64> =
-                cuts.iter().map(|&(_, tuning)| self.matmul_s(&weights, cols, n_token, tuning)).collect();
-            let best = times.iter().copied().fold(f64::INFINITY, f64::min);
+            let bytes = format.matrix_bytes(rows, cols) as u64;
+            let [x, y] = [cols, weights.rows()].map(|n| self.context.buffer((n_token * n * 4) as u64));
+            let n_piece = (self.from.bytes() / bytes).max(1);
+            let read_bytes = bytes.min(self.from.bytes());
+            let read = |i: usize| self.yardstick(&READ, i as u64 % n_piece * bytes, read_bytes);
+            let products: Vec<_> = cuts
+                .iter()
+                .map(|(_, tuning)| {
+                    let (weights, x, y) = (&weights, &x, &y);
+                    move |i: usize| self.matmul(weights, (x, y), n_token, i, *tuning)
+                })
+                .collect();
+            let mut works: Vec<&dyn Fn(usize)> = vec![&read];
+            works.extend(products.iter().map(|work| work as &dyn Fn(usize)));
+            let times = self.times_s(&works);
+            let best = times[1..].iter().copied().fold(f64::INFINITY, f64::min);
             write!(out, "{:<28}{:>9.2}", format!("{format} {rows}x{cols}, {n_token}"), best * 1e6)?;
-            for time_s in times {
-                self.cell(out, bytes / time_s)?;
+            self.cell(out, read_bytes as f64 / times[0])?;
+            for time_s in &times[1..] {
+                self.cell(out, bytes as f64 / time_s)?;
             }
             writeln!(out)?;
             out.flush()?;
@@ -134,23 +300,18 @@ impl Bench {
         write!(out, "{cell:>14}")
     }
 
-    fn matmul_s(&self, weights: &Weights, cols: usize, n_token: usize, tuning: Tuning) -> f64 {
-        let x = self.context.buffer((n_token * cols * 4) as u64);
-        let rows: usize = weights.copies[0].iter().map(|part| part.rows).sum();
-        let y = self.context.buffer((n_token * rows * 4) as u64);
-        self.time_s(|i| {
-            let mut at = 0;
-            let products: Vec<Product<'_>> = weights.copies[i % weights.copies.len()]
-                .iter()
-                .map(|part| {
-                    let product =
-                        Product { w: part.at(&weights.bufs[part.buf]), out: y.bind(), stride: rows, at };
-                    at += part.rows;
-                    product
-                })
-                .collect();
-            self.context.matmul_tuned(&products, x.bind(), 0, n_token, |_| tuning);
-        })
+    fn matmul(&self, weights: &Weights, (x, y): (&Buf, &Buf), n_token: usize, i: usize, tuning: Tuning) {
+        let mut at = 0;
+        let stride = weights.rows();
+        let products: Vec<Product<'_>> = weights.copies[i % weights.copies.len()]
+            .iter()
+            .map(|part| {
+                let product = Product { w: part.at(&weights.bufs[part.buf]), out: y.bind(), stride, at };
+                at += part.rows;
+                product
+            })
+            .collect();
+        self.context.matmul_tuned(&products, x.bind(), 0, n_token, |_| tuning);
     }
 
     fn experts(
@@ -178,30 +339,55 @@ impl Bench {
         let floats = |n: usize| self.context.buffer(n as u64 * 4);
         let (x, hidden, y) = (floats(d_model), floats(n_pair * d_ff), floats(n_pair * d_model));
         let bytes = f64::from(record_words) * 4.0 * n_pair as f64;
-        let matrices = records.matrices(slab.bind());
+        let [gate, up, down] = &records.matrices(slab.bind());
+        let run = |step: Step, i: usize, tuning: Tuning| {
+            let pairs = (pairs.bind(), (i % n * n_pair * 4) as u32, n_pair);
+            let (matrices, buffers) = match step {
+                Step::Down => ((down, down), (hidden.bind(), y.bind())),
+                _ => ((gate, up), (x.bind(), hidden.bind())),
+            };
+            self.context.experts_dispatch(step, matrices, pairs, buffers, tuning);
+        };
         writeln!(
             out,
-            "\n{name}: {n_pair} of {n} experts, d_model {d_model}, d_ff {d_ff}: us, GB/s, share of copies"
+            "\n{name}: {n_pair} of {n} experts, d_model {d_model}, d_ff {d_ff}: us, GB/s, share of copies\n\
+             {:<14}{:>32}{:>32}",
+            "", "gate and up", "down"
         )?;
-        for (cut, tuning) in row_cuts().into_iter().chain(ways()).filter(|(_, tuning)| 2 <= tuning.rows) {
-            let time_s = self.time_s(|i| {
-                let at = (i % n * n_pair * 4) as u32;
-                let buffers = [x.bind(), hidden.bind(), y.bind()];
-                self.context.experts_tuned(&matrices, (pairs.bind(), at, n_pair), buffers, |_, _| tuning);
-            });
-            write!(out, "{cut:<14}{:>9.2}", time_s * 1e6)?;
-            self.cell(out, bytes / time_s)?;
+        let cuts = expert_cuts();
+        let works: Vec<_> = [Step::GateAndUp, Step::Down]
+            .into_iter()
+            .flat_map(|step| cuts.iter().map(move |(_, tuning)| (step, *tuning)))
+            .map(|(step, tuning)| move |i: usize| run(step, i, tuning))
+            .collect();
+        let works: Vec<&dyn Fn(usize)> = works.iter().map(|work| work as &dyn Fn(usize)).collect();
+        let times = self.times_s(&works);
+        for (i, (name, _)) in cuts.iter().enumerate() {
+            write!(out, "{name:<14}")?;
+            for (time_s, share) in [(times[i], 2.0 / 3.0), (times[cuts.len() + i], 1.0 / 3.0)] {
+                write!(out, "{:>18.2}", time_s * 1e6)?;
+                self.cell(out, bytes * share / time_s)?;
+            }
             writeln!(out)?;
         }
         Ok(())
     }
 
-    /// Seconds that the `i`th piece of work takes among others.
-    fn time_s(&self, record: impl Fn(usize)) -> f64 {
-        let many = |n: usize| self.context.time_s(|| (0..n).for_each(&record));
-        many(2);
-        let n = ((WORK_S / (many(8) / 8.0).max(1e-7)) as usize).clamp(4, 2000);
-        median(|| many(n) / n as f64)
+    /// Seconds that the `i`th piece of each work takes among others. They take turns, so that none has a better time.
+    fn times_s(&self, works: &[&dyn Fn(usize)]) -> Vec<f64> {
+        let many = |work: &dyn Fn(usize), n: usize| self.context.time_s(|| (0..n).for_each(work));
+        let count = |work: &&dyn Fn(usize)| {
+            many(*work, 2);
+            ((WORK_S / (many(*work, 8) / 8.0).max(1e-7)) as usize).clamp(4, 2000)
+        };
+        let counts: Vec<usize> = works.iter().map(count).collect();
+        let mut times = vec![[0.0; REPEATS]; works.len()];
+        for repeat in 0..REPEATS {
+            for (i, work) in works.iter().enumerate() {
+                times[i][repeat] = many(*work, counts[i]) / counts[i] as f64;
+            }
+        }
+        times.into_iter().map(median).collect()
     }
 }
 
@@ -230,6 +416,11 @@ impl Part {
 }
 
 impl Weights {
+    /// Of one copy.
+    fn rows(&self) -> usize {
+        self.copies[0].iter().map(|part| part.rows).sum()
+    }
+
     fn new(context: &Context, format: Format, rows: usize, cols: usize) -> Self {
         let limit = context.report.binding_bytes_max.min(2 << 30);
         let bytes = format.matrix_bytes(rows, cols) as u64;
@@ -268,23 +459,7 @@ fn random(context: &Context, bytes: u64) -> Buf {
     buf
 }
 
-fn copy_bytes_s(context: &Context) -> f64 {
-    let bytes = context.report.binding_bytes_max.min(1 << 30);
-    let (from, to) = (context.buffer(bytes), context.buffer(bytes));
-    let copies_s = |n: usize| {
-        for _ in 0..n {
-            context.copy((&from, 0), (&to, 0), bytes);
-        }
-        let start = Instant::now();
-        context.wait();
-        start.elapsed().as_secs_f64()
-    };
-    copies_s(1);
-    2.0 * bytes as f64 * 8.0 / median(|| copies_s(9) - copies_s(1))
-}
-
-fn median(measure: impl Fn() -> f64) -> f64 {
-    let mut times: Vec<f64> = (0..REPEATS).map(|_| measure()).collect();
+fn median(mut times: [f64; REPEATS]) -> f64 {
     times.sort_by(f64::total_cmp);
     times[REPEATS / 2]
 }

@@ -1,21 +1,17 @@
 //! Experts, for few tokens: pair by pair, all pairs in one dispatch.
 
 use crate::context::{Bind, Context};
-use crate::format::{N_TEXT, kernel_of_every_format, read_by};
 use crate::kernel::Access::{Read, Write};
 use crate::kernel::Kernel;
-use crate::ops::step::{Cut, Tuning};
+use crate::ops::step::{Cut, N_STEP_TEXT, Tuning, step_kernels};
 use crate::ops::{MatrixAt, Records};
 
-static EXPERTS_STEP: [Kernel; N_TEXT] = kernel_of_every_format!(
-    "experts_step",
-    [include_str!("../wgsl/rows.wgsl"), include_str!("../wgsl/experts_step.wgsl")],
-    &[Read, Read, Read, Read, Read, Read, Write]
-);
+static EXPERTS_STEP: [Kernel; N_STEP_TEXT] =
+    step_kernels!("experts_step", "../wgsl/experts_step.wgsl", &[Read, Read, Read, Read, Read, Read, Write]);
 
 /// What a dispatch of the kernel does, see there.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Step {
+pub(crate) enum Step {
     GateAndUp,
     Gate,
     Up,
@@ -40,6 +36,7 @@ impl Context {
         hidden: Bind<'_>,
         out: Bind<'_>,
     ) {
+        let tuning = |w: &MatrixAt<'_>, n_pair| self.experts_tuning(w, n_pair);
         self.experts_tuned(&records.matrices(slab), (pairs.0, pairs.1, n_pair), [x, hidden, out], tuning);
     }
 
@@ -54,6 +51,7 @@ impl Context {
     ) {
         let pairs: Vec<u32> = rows.iter().flat_map(|&(row_in, row_out)| [0, row_in, row_out, 0]).collect();
         let at = self.args(&pairs);
+        let tuning = |w: &MatrixAt<'_>, n_pair| self.experts_tuning(w, n_pair);
         self.experts_tuned(matrices, (self.args_bind(), at, rows.len()), [x, hidden, out], tuning);
     }
 
@@ -74,7 +72,7 @@ impl Context {
         self.experts_dispatch(Step::Down, (down, down), pairs, (hidden, out), cut(down));
     }
 
-    fn experts_dispatch(
+    pub(crate) fn experts_dispatch(
         &self,
         step: Step,
         (w, up): (&MatrixAt<'_>, &MatrixAt<'_>),
@@ -82,23 +80,28 @@ impl Context {
         (x, out): (Bind<'_>, Bind<'_>),
         tuning: Tuning,
     ) {
-        let reader = read_by(w.format);
-        let cut = Cut::new(self, &reader, tuning, w.cols, 1);
+        let cut = Cut::new(self, w.format, tuning, w.cols, 1);
         let both = if step == Step::GateAndUp { 2 } else { 1 };
         let n_group = (w.rows * both).div_ceil(cut.group_rows());
         let ([codes, scales, biases], [up_codes, up_scales, up_biases]) = (w.planes, up.planes);
         let (rows, cols) = (w.rows as u32, w.cols as u32);
-        let params = [codes, scales, biases, pairs_at, up_codes, up_scales, up_biases, cols, rows];
+        let turns = cut.turns() as u32;
+        let params = [codes, scales, biases, pairs_at, up_codes, up_scales, up_biases, cols, rows, turns];
         let [w1, w2, w4] = w.binds();
-        let mut constants = reader.constants(&cut.constants());
+        let mut constants = cut.constants();
         constants.push(("STEP", step as u32));
         self.run(
-            reader.kernel(&EXPERTS_STEP),
+            cut.kernel(&EXPERTS_STEP),
             &constants,
             &[w1, w2, w4, x, x, pairs, out],
             &params,
             [n_group as u32, n_pair as u32, 1],
         );
+    }
+
+    /// What is fast for such a matrix of each of `n_pair` experts.
+    fn experts_tuning(&self, _: &MatrixAt<'_>, _: usize) -> Tuning {
+        Tuning { form: self.form(), ..Tuning::BASE }
     }
 }
 
@@ -112,11 +115,6 @@ impl Records {
             MatrixAt { format: self.formats[i], rows, cols, buf: slab, planes: self.planes[i] }
         })
     }
-}
-
-/// What is fast for such a matrix of each of `n_pair` experts.
-fn tuning(_: &MatrixAt<'_>, _: usize) -> Tuning {
-    Tuning::BASE
 }
 
 #[cfg(test)]

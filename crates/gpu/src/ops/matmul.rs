@@ -3,18 +3,17 @@
 use arrayvec::ArrayVec;
 
 use crate::context::{Bind, Context};
-use crate::format::{N_TEXT, kernel_of_every_format, read_by};
 use crate::kernel::Access::{Read, Write};
 use crate::kernel::Kernel;
 use crate::ops::Product;
-use crate::ops::step::{Cut, Tuning};
+use crate::ops::step::{Cut, N_STEP_TEXT, Tuning, step_kernels};
 
 /// Products of one dispatch.
 const PRODUCTS_MAX: usize = 4;
 
-static MATMUL_STEP: [Kernel; N_TEXT] = kernel_of_every_format!(
+static MATMUL_STEP: [Kernel; N_STEP_TEXT] = step_kernels!(
     "matmul_step",
-    [include_str!("../wgsl/rows.wgsl"), include_str!("../wgsl/matmul_step.wgsl")],
+    "../wgsl/matmul_step.wgsl",
     &[Read, Read, Read, Read, Read, Write, Write, Write, Write]
 );
 
@@ -22,7 +21,7 @@ impl Context {
     /// `out[t] = w · x[first + t]` for every product, as f32; for few tokens: up to four share what is read of a
     /// matrix. All matrices have as many columns as `x`. A token's results depend on nothing but the token.
     pub(crate) fn matmul_step(&self, products: &[Product<'_>], x: Bind<'_>, first: usize, n_token: usize) {
-        self.matmul_tuned(products, x, first, n_token, tuning);
+        self.matmul_tuned(products, x, first, n_token, |products| self.matmul_tuning(products));
     }
 
     pub(crate) fn matmul_tuned(
@@ -56,9 +55,8 @@ impl Context {
         tuning: Tuning,
     ) {
         let w = products[0].w;
-        let reader = read_by(w.format);
-        let cut = Cut::new(self, &reader, tuning, w.cols, n_token);
-        let mut params = [0; 4 + 6 * PRODUCTS_MAX];
+        let cut = Cut::new(self, w.format, tuning, w.cols, n_token);
+        let mut params = [0; 5 + 6 * PRODUCTS_MAX];
         params[..4].copy_from_slice(&[w.cols, first * w.cols, n_token, products.len()].map(|n| n as u32));
         for (i, p) in products.iter().enumerate() {
             assert_eq!(p.w.cols, w.cols, "columns of products with the same tokens");
@@ -67,28 +65,30 @@ impl Context {
             let outputs = 4 + 4 * PRODUCTS_MAX;
             params[outputs + 2 * i..][..2].copy_from_slice(&[p.stride as u32, p.at as u32]);
         }
+        params[4 + 6 * PRODUCTS_MAX] = cut.turns() as u32;
         let n_group = products.iter().map(|p| p.w.rows.div_ceil(cut.group_rows())).sum();
         let [group_x, group_y, _] = self.grid(n_group);
         let groups = [group_x, group_y, n_token.div_ceil(cut.tokens()) as u32];
         let [w1, w2, w4] = w.binds();
         let out = |i: usize| products.get(i).unwrap_or(&products[0]).out;
         let buffers = [w1, w2, w4, x, x, out(0), out(1), out(2), out(3)];
-        self.run(reader.kernel(&MATMUL_STEP), &reader.constants(&cut.constants()), &buffers, &params, groups);
+        self.run(cut.kernel(&MATMUL_STEP), &cut.constants(), &buffers, &params, groups);
     }
-}
 
-/// What is fast for these matrices.
-fn tuning(products: &[Product<'_>]) -> Tuning {
-    let rows: usize = products.iter().map(|p| p.w.rows).sum();
-    Tuning {
-        rows: if rows < 1024 {
-            1
-        } else if rows < 8192 {
-            2
-        } else {
-            4
-        },
-        ..Tuning::BASE
+    /// What is fast for these matrices.
+    fn matmul_tuning(&self, products: &[Product<'_>]) -> Tuning {
+        let rows: usize = products.iter().map(|p| p.w.rows).sum();
+        Tuning {
+            form: self.form(),
+            rows: if rows < 1024 {
+                1
+            } else if rows < 8192 {
+                2
+            } else {
+                4
+            },
+            ..Tuning::BASE
+        }
     }
 }
 
@@ -100,6 +100,7 @@ mod tests {
     use super::*;
     use crate::context::Buf;
     use crate::ops::MatrixAt;
+    use crate::ops::step::Form;
     use crate::test_rig::{
         Rig, Uploaded, assert_close, assert_close_to, assert_same, formats, random, rig, stored,
     };
@@ -114,6 +115,7 @@ mod tests {
         [(1, 1, 1, 0), (3, 2, 2, 1), (33, 5, 5, 0), (65, 7, 9, 1), (7, 65, 4, 2), (257, 12, 1, 3)];
 
     const CUT: Tuning = Tuning { rows: 2, ..Tuning::BASE };
+    const FORMS: [Form; 2] = [Form::Float, Form::Dot];
 
     fn group(format: Format) -> usize {
         match format {
@@ -130,19 +132,22 @@ mod tests {
         rig.read(&out, n_token * w.rows)
     }
 
-    /// As the reference has it, and every token with the bits that it has alone.
+    /// In every form as the reference has it, and every token with the bits that it has alone.
     fn check(rig: &Rig, what: &str, w: &Matrix, x: &Vec<f32>, (first, n_token): (usize, usize)) {
         let (rows, cols) = (w.rows(), w.cols());
         let mut want = vec![0.0; n_token * rows];
         Reference.matmul(&mut [(w, &mut want)], x, first, n_token, Precision::Full);
         let (w, x) = (rig.upload(w), rig.tensor(x));
-        let got = product(rig, &w, &x, (first, n_token), CUT);
-        // A product of these numbers has about the size 1; few of them may all be small by chance.
-        let what = format!("{what}, {rows} rows of {cols}, {n_token} tokens");
-        assert_close_to(&what, &got, &want, PRODUCT_BOUND, 1.0);
-        for t in 0..n_token {
-            let alone = product(rig, &w, &x, (first + t, 1), CUT);
-            assert_same(&format!("{what}, token {t} alone"), &alone, &got[t * rows..(t + 1) * rows]);
+        for form in FORMS {
+            let cut = Tuning { form, ..CUT };
+            let got = product(rig, &w, &x, (first, n_token), cut);
+            // A product of these numbers has about the size 1; few of them may all be small by chance.
+            let what = format!("{what}, {form:?}, {rows} rows of {cols}, {n_token} tokens");
+            assert_close_to(&what, &got, &want, PRODUCT_BOUND, 1.0);
+            for t in 0..n_token {
+                let alone = product(rig, &w, &x, (first + t, 1), cut);
+                assert_same(&format!("{what}, token {t} alone"), &alone, &got[t * rows..(t + 1) * rows]);
+            }
         }
     }
 
@@ -156,13 +161,16 @@ mod tests {
             let (w, x) = (stored(1, format, 21, cols), random(2, 5 * cols));
             check(&rig, &format.to_string(), &w, &x, (1, 4));
             let one_hot: Vec<f32> = (0..cols * cols).map(|i| (i / cols == i % cols) as u8 as f32).collect();
-            let got = product(&rig, &rig.upload(&w), &rig.tensor(&one_hot), (0, cols), CUT);
-            let mut row = vec![0.0; cols];
-            for r in 0..w.rows() {
-                w.view().decode_row(r, &mut row);
-                let column: Vec<f32> = (0..cols).map(|c| got[c * w.rows() + r]).collect();
-                // scale·code + bias is rounded once or twice.
-                assert_close(&format!("{format}, row {r}"), &column, &row, 2e-7);
+            let (uploaded, one_hot) = (rig.upload(&w), rig.tensor(&one_hot));
+            for form in FORMS {
+                let got = product(&rig, &uploaded, &one_hot, (0, cols), Tuning { form, ..CUT });
+                let mut row = vec![0.0; cols];
+                for r in 0..w.rows() {
+                    w.view().decode_row(r, &mut row);
+                    let column: Vec<f32> = (0..cols).map(|c| got[c * w.rows() + r]).collect();
+                    // scale·code + bias is rounded once or twice.
+                    assert_close(&format!("{format}, {form:?}, row {r}"), &column, &row, 2e-7);
+                }
             }
         }
     }
@@ -205,14 +213,14 @@ mod tests {
     fn a_cut_changes_no_bit() {
         // Breaks if the order of a sum depends on what only speed should depend on.
         let Some(rig) = rig() else { return };
-        for format in [A4, Format::Bf16] {
-            let (w, x) = (stored(1, format, 37, 4096 + 256), random(2, 4096 + 256));
+        for (format, form) in [(A4, Form::Float), (A4, Form::Dot), (Format::Bf16, Form::Float)] {
+            let (w, x) = (stored(1, format, 37, 8192 + 1088), random(2, 8192 + 1088));
             let (w, x) = (rig.upload(&w), rig.tensor(&x));
-            let want = product(&rig, &w, &x, (0, 1), CUT);
-            for (threads, rows, ahead, tiled) in
-                [(64, 1, false, true), (256, 4, true, false), (32, 8, false, false)]
+            let want = product(&rig, &w, &x, (0, 1), Tuning { form, ..CUT });
+            for (threads, rows, depth, turns) in
+                [(64, 1, 1, 3), (256, 4, 2, 1), (32, 8, 4, 2), (256, 1, 3, 7), (128, 2, 4, 1)]
             {
-                let cut = Tuning { threads, rows, ahead, tiled, ..CUT };
+                let cut = Tuning { form, threads, rows, depth, turns };
                 assert_same(&format!("{format}, {cut:?}"), &product(&rig, &w, &x, (0, 1), cut), &want);
             }
         }
@@ -220,16 +228,48 @@ mod tests {
 
     #[test]
     fn activations_of_all_sizes_keep_their_products() {
-        // Breaks if small or large numbers are mangled on the way, or zeros do not stay zeros.
+        // Breaks if small or large numbers are mangled on the way, zeros do not stay zeros, or an outlier takes the
+        // digits of numbers beyond its chunk.
         let Some(rig) = rig() else { return };
-        let w = stored(2, A4, 33, 192);
-        let uploaded = rig.upload(&w);
-        for scale in [0.0, 1e-30, 1e-20, 1e-10, 1e10, 1e30] {
-            let x = random(4, 192).iter().map(|x| x * scale).collect::<Vec<f32>>();
+        let scales = [0.0, 1e-30, 1e-20, 1e-10, 1e10, 1e30].map(|scale| move |_: usize| scale);
+        let checked = |what: &str, format: Format, scale: &dyn Fn(usize) -> f32| {
+            let w = stored(2, format, 33, 384);
+            let x: Vec<f32> = random(4, 384).iter().enumerate().map(|(i, x)| x * scale(i)).collect();
             let mut want = vec![0.0; 33];
             Reference.matmul(&mut [(&w, &mut want)], &x, 0, 1, Precision::Full);
-            let got = product(&rig, &uploaded, &rig.tensor(&x), (0, 1), CUT);
-            assert_close(&format!("times {scale:e}"), &got, &want, PRODUCT_BOUND);
+            for form in FORMS {
+                let (w, x) = (rig.upload(&w), rig.tensor(&x));
+                let got = product(&rig, &w, &x, (0, 1), Tuning { form, ..CUT });
+                assert_close(&format!("{format}, {form:?}, {what}"), &got, &want, PRODUCT_BOUND);
+            }
+        };
+        for (format, _) in formats() {
+            for scale in &scales {
+                checked(&format!("times {:e}", scale(0)), format, scale);
+            }
+            checked("every tenth", format, &|i| if i % 10 == 0 { 1.0 } else { 1e-5 });
+            checked("one", format, &|i| if i == 77 { 1e6 } else { 1.0 });
+            checked("powers", format, &|i| 2f32.powi(i as i32 % 40 - 20));
+        }
+    }
+
+    #[test]
+    fn whole_numbers_reach_their_limits() {
+        // Breaks if the largest digits overflow, or a number just above a power of two loses its top.
+        let Some(rig) = rig() else { return };
+        let w = stored(3, Format::Affine { bits: 8, group: 32 }, 5, 64);
+        let uploaded = rig.upload(&w);
+        for bits in
+            [0x3f7e_fefe, 0x3f7e_feff, 0x3f7e_ff00, 0x3f7f_ffff, 0x3f80_0000, 0x3f80_0001, 0x3f7e_fefd]
+        {
+            for sign in [1.0, -1.0] {
+                let x: Vec<f32> = (0..64).map(|i| f32::from_bits(bits - i % 3) * sign).collect();
+                let mut want = vec![0.0; 5];
+                Reference.matmul(&mut [(&w, &mut want)], &x, 0, 1, Precision::Full);
+                let got =
+                    product(&rig, &uploaded, &rig.tensor(&x), (0, 1), Tuning { form: Form::Dot, ..CUT });
+                assert_close_to(&format!("{bits:#x} times {sign}"), &got, &want, PRODUCT_BOUND, 1.0);
+            }
         }
     }
 

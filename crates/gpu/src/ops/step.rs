@@ -1,63 +1,163 @@
 //! How kernels for few tokens are cut: what `wgsl/rows.wgsl` is told.
 
+use arrayvec::ArrayVec;
+use quant::Format;
+
 use crate::context::Context;
-use crate::format::Reader;
+use crate::format::{Reader, read_by};
+use crate::kernel::Kernel;
 
 /// Tokens that share what was read of a matrix.
 pub(crate) const TOKENS_MAX: usize = 4;
-/// Bytes of workgroup memory for tokens.
-const TILE_BYTES: usize = 16 << 10;
+/// Sums of a thread.
+const SUMS_MAX: usize = 16;
+/// Bytes of workgroup memory for tokens as floats.
+const FLOAT_TILE_BYTES: usize = 16 << 10;
+/// Most bytes of workgroup memory for tokens as whole numbers.
+const DOT_TILE_BYTES_MAX: usize = 32 << 10;
+/// Bytes of 32 columns there: three planes and four words.
+const DOT_CHUNK_BYTES: usize = 112;
 
-/// What does not change results, only speed.
+/// Texts of kernels for few tokens of one purpose.
+pub(crate) const N_STEP_TEXT: usize = 3;
+
+/// Kernels for few tokens of one purpose: a name, the texts, and the buffers: the first three are
+/// [`MatrixAt::binds`](crate::ops::MatrixAt::binds), the next two the tokens.
+macro_rules! step_kernels {
+    ($name:literal, $text:literal, $access:expr) => {
+        [
+            $crate::ops::step::step_kernels!(
+                $name,
+                "affine dot",
+                AFFINE,
+                "../wgsl/rows_dot.wgsl",
+                $text,
+                $access
+            ),
+            $crate::ops::step::step_kernels!(
+                $name,
+                "affine",
+                AFFINE,
+                "../wgsl/rows_float.wgsl",
+                $text,
+                $access
+            ),
+            $crate::ops::step::step_kernels!(
+                $name,
+                "float",
+                FLOAT,
+                "../wgsl/rows_float.wgsl",
+                $text,
+                $access
+            ),
+        ]
+    };
+    ($name:literal, $kind:literal, $format:ident, $form:literal, $text:literal, $access:expr) => {
+        $crate::kernel::Kernel {
+            name: concat!($name, " ", $kind),
+            wgsl: &[
+                $crate::format::$format,
+                include_str!("../wgsl/rows.wgsl"),
+                include_str!($form),
+                include_str!($text),
+            ],
+            access: $access,
+        }
+    };
+}
+pub(crate) use step_kernels;
+
+/// How numbers are multiplied.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// As floats.
+    Float,
+    /// Codes as whole numbers, see `wgsl/rows_dot.wgsl`; plain floats as floats.
+    Dot,
+}
+
+/// What does not change results, only speed. (The form changes the last bits.)
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tuning {
+    /// How numbers are multiplied.
+    pub(crate) form: Form,
     /// Threads of a workgroup.
     pub(crate) threads: usize,
     /// Rows of a team.
     pub(crate) rows: usize,
-    /// Most threads of a team.
-    pub(crate) lanes: usize,
-    /// Whether a chunk is loaded before the one before it is used.
-    pub(crate) ahead: bool,
-    /// Whether tokens go through workgroup memory.
-    pub(crate) tiled: bool,
+    /// Chunks that are on their way while one is used.
+    pub(crate) depth: usize,
+    /// Times that a workgroup takes rows.
+    pub(crate) turns: usize,
 }
 
 impl Tuning {
     /// The one that measurements start from.
-    pub(crate) const BASE: Self = Self { threads: 128, rows: 4, lanes: 32, ahead: true, tiled: true };
+    pub(crate) const BASE: Self = Self { form: Form::Float, threads: 128, rows: 4, depth: 1, turns: 1 };
 }
 
 /// A cut.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Cut {
     tuning: Tuning,
+    reader: Reader,
+    /// Which of the kernels.
+    text: usize,
     lanes: usize,
     tokens: usize,
     tile: usize,
+    tile_vectors: usize,
 }
 
 impl Cut {
     /// For rows of `cols` numbers and `n_token` tokens.
     pub(crate) fn new(
         context: &Context,
-        reader: &Reader,
+        format: Format,
         tuning: Tuning,
         cols: usize,
         n_token: usize,
     ) -> Self {
+        let reader = read_by(format);
+        let is_affine = matches!(format, Format::Affine { .. });
+        let form = if is_affine { tuning.form } else { Form::Float };
         let n_chunk = cols.div_ceil(reader.chunk_cols);
-        let lanes = n_chunk.next_power_of_two().min(context.subgroup_lanes()).min(tuning.lanes);
+        let lanes = n_chunk.next_power_of_two().min(context.subgroup_lanes());
         let tokens = n_token.next_power_of_two().min(TOKENS_MAX);
-        // A whole turn of a team, and what `place` exchanges.
-        let turn = reader.chunk_cols * lanes.max(8);
-        let tile = (TILE_BYTES / 4 / tokens).min(cols.next_power_of_two().max(turn));
-        Self { tuning, lanes, tokens, tile }
+        let rows = tuning.rows.min(SUMS_MAX / tokens);
+        let (text, chunk_bytes, tile_bytes) = match form {
+            Form::Dot => (0, DOT_CHUNK_BYTES, context.dot_tile_bytes()),
+            Form::Float => (2 - usize::from(is_affine), reader.chunk_cols * 4, FLOAT_TILE_BYTES),
+        };
+        // A whole turn of a team, and what tokens as floats exchange.
+        let least = lanes.max(8);
+        let n_most = tile_bytes / chunk_bytes / tokens / least;
+        let n_step = n_chunk.div_ceil(least);
+        let depth = tuning.depth.min(n_step).min(n_most);
+        let tile_chunks = n_step.next_multiple_of(depth).min(n_most / depth * depth) * least;
+        Self {
+            tuning: Tuning { form, rows, depth, ..tuning },
+            text,
+            lanes,
+            tokens,
+            tile: tile_chunks * reader.chunk_cols,
+            reader,
+            tile_vectors: (tile_chunks * chunk_bytes / 16 * tokens).max(tuning.threads),
+        }
+    }
+
+    /// Of kernels of one purpose, the one for this.
+    pub(crate) fn kernel<'a>(&self, kernels: &'a [Kernel; N_STEP_TEXT]) -> &'a Kernel {
+        &kernels[self.text]
     }
 
     /// Rows of a workgroup.
     pub(crate) fn group_rows(&self) -> usize {
-        self.tuning.threads / self.lanes * self.tuning.rows
+        self.tuning.threads / self.lanes * self.tuning.rows * self.tuning.turns
+    }
+
+    /// Times that a workgroup takes rows.
+    pub(crate) fn turns(&self) -> usize {
+        self.tuning.turns
     }
 
     /// Tokens that share what was read of a matrix.
@@ -66,17 +166,16 @@ impl Cut {
     }
 
     /// For the kernel.
-    pub(crate) fn constants(&self) -> [(&'static str, u32); 8] {
-        [
+    pub(crate) fn constants(&self) -> ArrayVec<(&'static str, u32), 12> {
+        self.reader.constants(&[
             ("ROWS", self.tuning.rows as u32),
             ("TOKENS", self.tokens as u32),
             ("LANES", self.lanes as u32),
             ("THREADS", self.tuning.threads as u32),
             ("TILE", self.tile as u32),
-            ("TILE_VECTORS", (self.tokens * self.tile / 4).max(self.tuning.threads) as u32),
-            ("AHEAD", self.tuning.ahead as u32),
-            ("TILED", self.tuning.tiled as u32),
-        ]
+            ("TILE_VECTORS", self.tile_vectors as u32),
+            ("DEPTH", self.tuning.depth as u32),
+        ])
     }
 }
 
@@ -89,5 +188,14 @@ impl Context {
         } else {
             self.report.subgroup.0.next_power_of_two() as usize
         }
+    }
+
+    /// What is fast for codes here: where devices multiply bytes, that.
+    pub(crate) fn form(&self) -> Form {
+        if self.report.interface == "Metal" { Form::Float } else { Form::Dot }
+    }
+
+    fn dot_tile_bytes(&self) -> usize {
+        (self.limits.max_compute_workgroup_storage_size as usize).min(DOT_TILE_BYTES_MAX)
     }
 }

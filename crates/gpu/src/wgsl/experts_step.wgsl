@@ -1,6 +1,6 @@
 // Experts for some pairs of a token and an expert, one step of
 // `out[row_out] = down · (silu(gate · x[row_in]) ⊙ (up · x[row_in]))`: a workgroup some rows of a pair.
-// Needs a `format_*.wgsl` and `rows.wgsl` before it.
+// Needs a `format_*.wgsl`, a `rows_*.wgsl` and `rows.wgsl` beside it.
 
 // 0: hidden = silu(gate · x) ⊙ (up · x), 1: hidden = silu(gate · x), 2: hidden = hidden ⊙ (up · x), 3: out = down · x.
 override STEP: u32;
@@ -11,6 +11,7 @@ struct Params {
     planes_up: vec3<u32>, // for step 0
     cols: u32,
     rows: u32,
+    n_turn: u32, // times that a workgroup takes ROWS rows of each team
 }
 var<immediate> p: Params;
 
@@ -32,29 +33,40 @@ fn main(
     if record == NONE {
         return;
     }
-    let n_row = ROWS / select(1u, 2u, STEP == 0u);
-    let row0 = (group.x * (THREADS / LANES) + thread / LANES) * n_row;
-    var rows: Rows;
-    for (var r = 0u; r < n_row; r++) {
-        let row = min(row0 + r, p.rows - 1u);
-        rows[r] = row_at(p.planes + record, row, p.cols);
-        if STEP == 0u {
-            rows[n_row + r] = row_at(p.planes_up + record, row, p.cols);
-        }
-    }
     let row_in = select(pairs[pair + 1u], group.y, STEP == 3u);
     let row_out = select(group.y, pairs[pair + 2u], STEP == 3u);
-    let sums = dots(&rows, Tokens(row_in * p.cols, 1u, p.cols), thread, n_lane);
-    for (var r = 0u; r < n_row; r++) {
-        if thread % LANES == r % LANES && row0 + r < p.rows {
-            let at = row_out * p.rows + row0 + r;
-            switch STEP {
-                case 0u: { out[at] = silu(sums[r]) * sums[n_row + r]; }
-                case 1u: { out[at] = silu(sums[r]); }
-                case 2u: { out[at] *= sums[r]; }
-                default: { out[at] = sums[r]; }
+    let tokens = Tokens(vec4(row_in * p.cols), 1u, p.cols);
+    let n_row = ROWS / select(1u, 2u, STEP == 0u);
+    let turn_rows = THREADS / LANES * n_row;
+    for (var turn = 0u; turn < p.n_turn; turn++) {
+        let first = (group.x * p.n_turn + turn) * turn_rows;
+        if p.rows <= first {
+            break;
+        }
+        let row0 = first + thread / LANES * n_row;
+        var rows: Rows;
+        for (var r = 0u; r < n_row; r++) {
+            let row = min(row0 + r, p.rows - 1u);
+            rows[r] = row_at(p.planes + record, row, p.cols);
+            if STEP == 0u {
+                rows[n_row + r] = row_at(p.planes_up + record, row, p.cols);
             }
         }
+        let sums = dots(&rows, tokens, turn == 0u, thread, n_lane);
+        for (var r = 0u; r < n_row; r++) {
+            if thread % LANES == r % LANES && row0 + r < p.rows {
+                finish(row_out * p.rows + row0 + r, sums[r], sums[n_row + r]);
+            }
+        }
+    }
+}
+
+fn finish(at: u32, sum: f32, sum_up: f32) {
+    switch STEP {
+        case 0u: { out[at] = silu(sum) * sum_up; }
+        case 1u: { out[at] = silu(sum); }
+        case 2u: { out[at] *= sum; }
+        default: { out[at] = sum; }
     }
 }
 

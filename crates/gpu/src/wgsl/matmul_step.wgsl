@@ -1,5 +1,5 @@
 // Up to four matrices of one buffer, format and width times a few tokens, each with an output of its own.
-// Needs a `format_*.wgsl` and `rows.wgsl` before it.
+// Needs a `format_*.wgsl`, a `rows_*.wgsl` and `rows.wgsl` beside it.
 
 struct Params {
     cols: u32,
@@ -8,6 +8,7 @@ struct Params {
     n_product: u32,
     matrices: array<vec4<u32>, 4>, // planes and rows
     outputs: array<vec4<u32>, 2>, // of two products each: the stride of a token, the place of the first number
+    n_turn: u32, // times that a workgroup takes ROWS rows of each team
 }
 var<immediate> p: Params;
 
@@ -23,12 +24,13 @@ fn main(
     @builtin(local_invocation_index) thread: u32,
     @builtin(subgroup_size) n_lane: u32,
 ) {
-    let n_team = THREADS / LANES;
+    let turn_rows = THREADS / LANES * ROWS;
     // Which product, and which of its groups.
     var number = group.y * n_group.x + group.x;
     var product = 0u;
     for (; product < p.n_product; product++) {
-        let n = (p.matrices[product].w + n_team * ROWS - 1u) / (n_team * ROWS);
+        let group_rows = turn_rows * p.n_turn;
+        let n = (p.matrices[product].w + group_rows - 1u) / group_rows;
         if number < n {
             break;
         }
@@ -38,20 +40,33 @@ fn main(
         return;
     }
     let matrix = p.matrices[product];
-    let row0 = (number * n_team + thread / LANES) * ROWS;
-    var rows: Rows;
-    for (var r = 0u; r < ROWS; r++) {
-        rows[r] = row_at(matrix.xyz, min(row0 + r, matrix.w - 1u), p.cols);
-    }
     let token0 = group.z * TOKENS;
-    let tokens = Tokens(p.x_at + token0 * p.cols, p.n_token - token0, p.cols);
-    let sums = dots(&rows, tokens, thread, n_lane);
+    let x_at = p.x_at + token0 * p.cols;
+    let tokens = Tokens(x_at + vec4(0u, 1u, 2u, 3u) * p.cols, p.n_token - token0, p.cols);
+    for (var turn = 0u; turn < p.n_turn; turn++) {
+        let first = (number * p.n_turn + turn) * turn_rows;
+        if matrix.w <= first {
+            break;
+        }
+        let row0 = first + thread / LANES * ROWS;
+        var rows: Rows;
+        for (var r = 0u; r < ROWS; r++) {
+            rows[r] = row_at(matrix.xyz, min(row0 + r, matrix.w - 1u), p.cols);
+        }
+        let sums = dots(&rows, tokens, turn == 0u, thread, n_lane);
+        let n_row = min(ROWS, matrix.w - min(row0, matrix.w));
+        finish(product, row0, n_row, token0, tokens.n, sums, thread);
+    }
+}
+
+// Each thread of a team stores some of its sums.
+fn finish(product: u32, row0: u32, n_row: u32, token0: u32, n_token: u32, sums: Sums, thread: u32) {
     let pair = p.outputs[product / 2u];
     let output = select(pair.xy, pair.zw, product % 2u == 1u);
     for (var r = 0u; r < ROWS; r++) {
         for (var t = 0u; t < TOKENS; t++) {
             let is_mine = thread % LANES == (r * TOKENS + t) % LANES;
-            if is_mine && row0 + r < matrix.w && t < tokens.n {
+            if is_mine && r < n_row && t < n_token {
                 store(product, output.y + (token0 + t) * output.x + row0 + r, sums[r * TOKENS + t]);
             }
         }
