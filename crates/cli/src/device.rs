@@ -6,8 +6,8 @@ use arrayvec::ArrayVec;
 use gpu::{AdapterKind, AdapterReport, Gpu, GpuKv, GpuTensor, GpuWeights};
 use kernels::{
     Activations, AttentionShape, Backend, Cores, Cpu, CpuKv, DeltaInputs, DeltaShape, DeltaWeights,
-    ExpertJob, HeldJob, HeldShape, KvFormat, Mixture, NonFinite, Norm, Precision, RecordMemory, Rope, RouteShape,
-    Routes, SharedJob,
+    ExpertJob, HeldJob, HeldShape, KvFormat, Mixture, NonFinite, Norm, Precision, RecordMemory, Rope,
+    RouteShape, Routes, SharedJob,
 };
 use quant::Matrix;
 

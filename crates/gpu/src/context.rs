@@ -4,17 +4,19 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+use std::time::Duration;
 
 use arrayvec::ArrayVec;
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, Buffer, BufferBinding, BufferDescriptor,
-    BufferUsages, CommandEncoder, ComputePass, Device, DeviceDescriptor, ExperimentalFeatures, Features,
-    Limits, MemoryHints, PollType, Queue,
+    BufferUsages, CommandEncoder, ComputePass, ComputePassDescriptor, Device, DeviceDescriptor,
+    ExperimentalFeatures, Features, Limits, MemoryHints, PollType, Queue,
 };
 
 use crate::adapter::{AdapterReport, BINDINGS_MAX, choose, coop_features, coop_side, features_needed};
 use crate::kernel::{Constants, Kernel, Pipelines};
 use crate::ops::prompt_tile::Split;
+use crate::stopwatch::Stopwatch;
 use crate::{GpuError, raw};
 
 /// Words of the arguments of all dispatches of a submission.
@@ -26,6 +28,8 @@ const READBACK_BYTES_MIN: u64 = 1 << 20;
 /// Bytes that are written at a time, and pieces that are on their way at most.
 const PIECE_BYTES: usize = 16 << 20;
 const PIECES_AHEAD: usize = 4;
+/// Dispatches that are worth a submission of their own.
+const N_DISPATCH_MIN: usize = 48;
 /// Sizes of buffers are multiples of it: kernels read up to four words at a time.
 const BUFFER_ALIGN: u64 = 16;
 
@@ -119,6 +123,10 @@ struct Recorder {
     pipelines: Pipelines,
     groups: HashMap<GroupKey, BindGroup>,
     readback: Option<(Buffer, raw::HostMemory)>,
+    /// Dispatches since the last submission.
+    n_dispatch: usize,
+    /// If times are measured.
+    stopwatch: Option<Stopwatch>,
 }
 
 impl Context {
@@ -260,19 +268,26 @@ impl Context {
     /// Copies from several buffers, once all that was recorded before is done. Offsets are multiples of 4.
     pub(crate) fn read_all(&self, parts: &mut [(&Buf, u64, &mut [u8])]) {
         let padded = |out: &[u8]| (out.len() as u64).next_multiple_of(4);
-        let n_byte = parts.iter().map(|(_, _, out)| padded(out)).sum();
+        let n_byte: u64 = parts.iter().map(|(_, _, out)| padded(out)).sum();
         if n_byte == 0 {
             return;
         }
         let mut recorder = lock(&self.recorder);
         recorder.pass = None;
-        recorder.grow_readback(&self.device, n_byte);
+        let ticks_at = n_byte.next_multiple_of(8);
+        let ticks_bytes = recorder.stopwatch.as_ref().map_or(0, Stopwatch::n_byte);
+        recorder.grow_readback(&self.device, ticks_at + ticks_bytes);
         recorder.encoder(&self.device);
         let mut at = 0;
-        if let Recorder { encoder: Some(encoder), readback: Some((readback, _)), .. } = &mut *recorder {
+        if let Recorder { encoder: Some(encoder), readback: Some((readback, _)), stopwatch, .. } =
+            &mut *recorder
+        {
             for (buf, offset, out) in parts.iter().filter(|(_, _, out)| !out.is_empty()) {
                 encoder.copy_buffer_to_buffer(&buf.raw, *offset, readback, at, padded(out));
                 at += padded(out);
+            }
+            if let Some(stopwatch) = stopwatch {
+                stopwatch.resolve(encoder, readback, ticks_at);
             }
         }
         self.submit(&mut recorder);
@@ -286,6 +301,33 @@ impl Context {
             }
             at += padded(out) as usize;
         }
+        if let Recorder { readback: Some((_, memory)), stopwatch: Some(stopwatch), .. } = &mut *recorder {
+            let mut ticks = vec![0u64; ticks_bytes as usize / 8];
+            memory.read(ticks_at as usize, bytemuck::cast_slice_mut(&mut ticks));
+            stopwatch.take(&ticks);
+        }
+    }
+
+    /// From now on the time of each phase is measured, if the device can.
+    pub(crate) fn measure(&self) {
+        if self.features.contains(Features::TIMESTAMP_QUERY) {
+            let tick_s = f64::from(self.queue.get_timestamp_period()) * 1e-9;
+            lock(&self.recorder).stopwatch = Some(Stopwatch::new(&self.device, tick_s));
+        }
+    }
+
+    /// What was recorded since the last call belongs to this phase.
+    pub(crate) fn mark(&self, layer: usize, phase: usize) {
+        let mut recorder = lock(&self.recorder);
+        if let Recorder { pass, stopwatch: Some(stopwatch), .. } = &mut *recorder {
+            *pass = None;
+            stopwatch.mark(layer, phase);
+        }
+    }
+
+    /// What was measured since the last call.
+    pub(crate) fn measured(&self) -> Vec<(usize, usize, Duration)> {
+        lock(&self.recorder).stopwatch.as_mut().map(Stopwatch::measured).unwrap_or_default()
     }
 
     /// Puts words where kernels find them, in [`Self::args_bind`] from the returned word on, until the next flush: for
@@ -368,6 +410,7 @@ impl Context {
             pass.set_immediates(0, bytemuck::cast_slice(params));
         }
         pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
+        recorder.n_dispatch += 1;
     }
 
     /// Workgroups for `n` items of a kernel that finds its number as `y · num_workgroups.x + x`, and stops at `n`.
@@ -380,6 +423,14 @@ impl Context {
     /// Submits what was recorded.
     pub(crate) fn flush(&self) {
         self.submit(&mut lock(&self.recorder));
+    }
+
+    /// Submits what was recorded if it keeps the device busy for a while: so it works while more is recorded.
+    pub(crate) fn flush_if_long(&self) {
+        let mut recorder = lock(&self.recorder);
+        if N_DISPATCH_MIN <= recorder.n_dispatch {
+            self.submit(&mut recorder);
+        }
     }
 
     /// Waits until all that was recorded is done.
@@ -407,6 +458,7 @@ impl Context {
 
     fn submit(&self, recorder: &mut Recorder) {
         recorder.pass = None;
+        recorder.n_dispatch = 0;
         if let Some(encoder) = recorder.encoder.take() {
             if !recorder.args.is_empty() {
                 self.queue.write_buffer(&self.args.raw, 0, bytemuck::cast_slice(&recorder.args));
@@ -439,8 +491,11 @@ impl Recorder {
 
     fn start_pass(&mut self, device: &Device) {
         if self.pass.is_none() {
-            let pass = self.encoder(device).begin_compute_pass(&Default::default()).forget_lifetime();
-            self.pass = Some(pass);
+            let Self { encoder, stopwatch, .. } = self;
+            let encoder = encoder.get_or_insert_with(|| device.create_command_encoder(&Default::default()));
+            let timestamp_writes = stopwatch.as_mut().and_then(Stopwatch::begin);
+            let descriptor = ComputePassDescriptor { label: None, timestamp_writes };
+            self.pass = Some(encoder.begin_compute_pass(&descriptor).forget_lifetime());
         }
     }
 
