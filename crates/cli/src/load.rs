@@ -140,6 +140,7 @@ fn plan_with_device(
 /// The same for somebody who waits for answers: experts that earlier runs used most are read in the background.
 pub(crate) fn load_warm(store: &Store, flags: &EngineFlags, work: Work) -> anyhow::Result<Loaded> {
     let mut loaded = load(store, flags, work)?;
+    loaded.hold_all()?;
     // The demo model is in memory already, and the page cache keeps what it likes.
     if loaded.plan.stream.mode == CacheMode::Slots && !expert_files(store).is_empty() {
         loaded.heat = Some(HeatFile::warm(CacheDir::open(flags.verbose), &mut loaded.engine));
@@ -148,6 +149,15 @@ pub(crate) fn load_warm(store: &Store, flags: &EngineFlags, work: Work) -> anyho
 }
 
 impl Loaded {
+    /// A model that fits a GPU's memory is there before the first answer.
+    fn hold_all(&mut self) -> anyhow::Result<()> {
+        let total_bytes = self.plan.held_bytes();
+        let mut progress = Progress::new("experts", total_bytes, 0);
+        self.engine.hold_all(&mut |n_held, n| progress.at(total_bytes * n_held as u64 / n as u64))?;
+        progress.finish();
+        Ok(())
+    }
+
     /// Between two answers: what was learned is kept now and then.
     pub(crate) fn pause(&mut self) {
         if let Some(heat) = &mut self.heat {

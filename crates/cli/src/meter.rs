@@ -141,9 +141,9 @@ impl Cost {
 }
 
 fn add_timing(sum: &mut Timing, more: &Timing) {
-    sum.layers.resize(sum.layers.len().max(more.layers.len()), Default::default());
-    for (sum, more) in sum.layers.iter_mut().flatten().zip(more.layers.iter().flatten()) {
-        *sum += *more;
+    for (sum, more) in [(&mut sum.layers, &more.layers), (&mut sum.device, &more.device)] {
+        sum.resize(sum.len().max(more.len()), Default::default());
+        sum.iter_mut().flatten().zip(more.iter().flatten()).for_each(|(sum, more)| *sum += *more);
     }
     sum.embed += more.embed;
     sum.head += more.head;

@@ -17,7 +17,10 @@ pub(crate) fn table(title: &str, timing: &Timing) -> String {
         push(&mut text, format_args!(" {:>11}", phase.name()));
     }
     text.push_str("         sum\n");
-    for (layer, times) in timing.layers.iter().enumerate() {
+    if timing.is_of_device() {
+        text = text.replace("ms a batch", "ms of the GPU a batch");
+    }
+    for (layer, times) in timing.shown().iter().enumerate() {
         row(&mut text, &layer.to_string(), times.iter().map(|&time| ms(time)));
     }
     row(&mut text, "all", Phase::ALL.iter().map(|&phase| ms(timing.phase(phase))));

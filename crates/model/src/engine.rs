@@ -11,7 +11,7 @@ use stream::{
     StreamStats,
 };
 
-use crate::arch::{MoeScratch, Pass};
+use crate::arch::{MoeScratch, Pass, hand_over};
 use crate::routing::Routing;
 use crate::scratch::{N_LOGITS, Scratch};
 use crate::timing::Timing;
@@ -45,6 +45,9 @@ pub struct EngineOptions {
     pub kv_format: KvFormat,
 }
 
+/// Experts that are read at a time where all are.
+const N_HOLD: usize = 32;
+
 /// Which logits a call wants.
 pub enum Logits<'a> {
     /// Those after the last token, kept in the session.
@@ -70,6 +73,8 @@ pub struct Engine<B: Backend> {
     routing: Routing,
     prefetch: Prefetch,
     kv_format: KvFormat,
+    /// Experts of each layer that the backend can hold.
+    n_place: usize,
     trace: Option<Trace<B>>,
 }
 
@@ -123,12 +128,12 @@ impl<B: Backend> Engine<B> {
             return Err(ModelError::ExpertCount { asked: n_expert_used, n_expert: config.n_expert });
         }
         let n_batch = options.n_batch.max(1).next_multiple_of(DELTA_CHUNK);
+        // What is copied to a device must not stand beside the slots.
+        let weights = Weights::bind(&backend, &config, &store.load_dense(progress)?);
         let n_place = backend.hold_layers(&held_shapes(store));
         let make = |n_slot, slot_bytes| backend.record_memory(n_slot, slot_bytes);
         let mut stream = ExpertStream::new_in(files, options.stream, &make)?;
         stream.hold(n_place);
-        let dense = store.load_dense(progress)?;
-        let weights = Weights::bind(&backend, &config, &dense);
         Ok(Self {
             scratch: Scratch::new(&backend, &config, n_batch, n_expert_used),
             timing: Timing::new(config.n_layer()),
@@ -139,6 +144,7 @@ impl<B: Backend> Engine<B> {
             routing: Routing::Own,
             prefetch: options.prefetch,
             kv_format: options.kv_format,
+            n_place,
             trace: None,
             backend,
             config,
@@ -241,6 +247,38 @@ impl<B: Backend> Engine<B> {
     /// The heats are of another model.
     pub fn warm(&mut self, heat: &Heat) -> Result<(), ModelError> {
         Ok(self.stream.warm(heat)?)
+    }
+
+    /// Has the backend hold all experts, if it has places for all, as if each had been used: a model that fits a device is
+    /// there as a whole before the first token. `progress` gets the experts that are held so far, of how many; nothing
+    /// happens, and it is not called, where there are too few places.
+    ///
+    /// # Errors
+    /// An expert cannot be read.
+    pub fn hold_all(&mut self, progress: &mut dyn FnMut(usize, usize)) -> Result<(), ModelError> {
+        let (n_layer, n_expert) = (self.config.n_layer(), self.config.n_expert);
+        if self.n_place < n_expert {
+            return Ok(());
+        }
+        let all: Vec<usize> = (0..n_expert).collect();
+        for layer in 0..n_layer {
+            for (i, experts) in all.chunks(N_HOLD).enumerate() {
+                let mut lease = self.stream.lease(layer, 0, experts, |_| std::iter::empty());
+                let mut held = Ok(());
+                while held.is_ok() {
+                    match self.stream.next(&mut lease, N_HOLD) {
+                        Ok(true) => hand_over(&self.backend, &mut self.stream, &lease, false),
+                        Ok(false) => break,
+                        Err(error) => held = Err(error),
+                    }
+                    self.backend.finish();
+                }
+                self.stream.release(lease);
+                held?;
+                progress(layer * n_expert + (i * N_HOLD + experts.len()), n_layer * n_expert);
+            }
+        }
+        Ok(())
     }
 
     /// Takes note of all experts that tokens use from now on.

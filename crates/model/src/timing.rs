@@ -83,9 +83,19 @@ impl Timing {
         self.layers[layer][phase as usize] += time;
     }
 
-    /// Sum over layers.
+    /// Did a device measure?
+    pub fn is_of_device(&self) -> bool {
+        self.device.iter().flatten().any(|time| !time.is_zero())
+    }
+
+    /// The device's times, if it has measured, or else the host's.
+    pub fn shown(&self) -> &[[Duration; Phase::ALL.len()]] {
+        if self.is_of_device() { &self.device } else { &self.layers }
+    }
+
+    /// Sum over layers, of the times shown.
     pub fn phase(&self, phase: Phase) -> Duration {
-        self.layers.iter().map(|l| l[phase as usize]).sum()
+        self.shown().iter().map(|l| l[phase as usize]).sum()
     }
 
     /// Everything.

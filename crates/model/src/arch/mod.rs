@@ -15,7 +15,7 @@ mod attention;
 mod delta_net;
 mod moe;
 
-pub(crate) use moe::MoeScratch;
+pub(crate) use moe::{MoeScratch, hand_over};
 
 use kernels::{Backend, Norm, Precision, Rope};
 use quant::Format;

@@ -9,7 +9,7 @@ use kernels::{
     Backend, ExpertJob, HeldJob, Mixture, NonFinite, Norm, Precision, RouteShape, Routes, SharedJob,
 };
 use store::ExpertLayer;
-use stream::Lease;
+use stream::{ExpertStream, Lease};
 
 use super::Pass;
 use crate::ModelError;
@@ -204,18 +204,9 @@ impl<B: Backend> Pass<'_, B> {
                 let jobs: ArrayVec<ExpertJob<'_>, N_JOB_MAX> = lease.ready().iter().map(job).collect();
                 self.backend.experts(&jobs, shared.take(), &self.scratch.h, &mut self.scratch.routed);
             }
-            self.hand_over(lease);
+            // A prompt uses almost all: it pushes out nothing.
+            hand_over(self.backend, self.stream, lease, self.n_token == 1);
             lap.end(self.backend, self.timing, layer, Phase::Experts);
-        }
-    }
-
-    /// Gives the backend the experts that it should hold itself, of those that are in memory now. A prompt uses almost
-    /// all: it pushes out nothing.
-    fn hand_over(&mut self, lease: &Lease) {
-        for &place in lease.ready() {
-            if let Some(a) = self.stream.admit(lease, place, self.n_token == 1) {
-                self.backend.hold(a.layer, a.expert, self.stream.record(lease, place), a.place, a.instead);
-            }
         }
     }
 
@@ -275,5 +266,15 @@ impl<B: Backend> Pass<'_, B> {
 impl<B: Backend> Shared<B> {
     fn job<'a>(&'a self, rows: &'a [(u32, u32)]) -> SharedJob<'a, B::Weights> {
         SharedJob { gate: &self.gate, up: &self.up, down: &self.down, rows }
+    }
+}
+
+/// Gives the backend the experts that it should hold itself, of those that are in memory now; whether others may go for
+/// them.
+pub(crate) fn hand_over<B: Backend>(backend: &B, stream: &mut ExpertStream, lease: &Lease, may_evict: bool) {
+    for &place in lease.ready() {
+        if let Some(a) = stream.admit(lease, place, may_evict) {
+            backend.hold(a.layer, a.expert, stream.record(lease, place), a.place, a.instead);
+        }
     }
 }
