@@ -237,7 +237,8 @@ mod system {
         };
         let records: Vec<u8> = records.into_iter().flat_map(u64::to_le_bytes).take(bytes as usize).collect();
         let (n_core, n_fast) = count_windows(&records).filter(|_| done != 0)?;
-        Some(Cores { n_cpu, n_core, n_fast, quota: None })
+        // More than 64 processors are several groups, of which the threads of a process first get one.
+        Some(Cores { n_cpu, n_core: n_core.min(n_cpu), n_fast: n_fast.min(n_cpu), quota: None })
     }
 }
 
