@@ -230,6 +230,9 @@ impl Lines {
 /// In the user's data folder.
 fn history_path() -> Option<PathBuf> {
     let folder = |name: &str| std::env::var_os(name).map(PathBuf::from).filter(|path| path.is_absolute());
-    let data = folder("XDG_DATA_HOME").or_else(|| Some(folder("HOME")?.join(".local/share")))?;
-    Some(data.join("flash-moe/history"))
+    let data = match cfg!(windows) {
+        true => folder("LOCALAPPDATA"),
+        false => folder("XDG_DATA_HOME").or_else(|| Some(folder("HOME")?.join(".local/share"))),
+    };
+    Some(data?.join("flash-moe/history"))
 }

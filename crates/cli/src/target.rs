@@ -29,7 +29,7 @@ pub(crate) fn model_and_prompt(
 /// An existing path, or something that only makes sense as one.
 fn is_model(text: &OsString, exists: impl Fn(&Path) -> bool) -> bool {
     let shown = text.to_string_lossy();
-    let has_separator = shown.contains(std::path::MAIN_SEPARATOR) && !shown.contains(char::is_whitespace);
+    let has_separator = shown.contains(std::path::is_separator) && !shown.contains(char::is_whitespace);
     let has_ending = MODEL_ENDINGS.iter().any(|ending| shown.ends_with(ending));
     shown != "-" && (exists(Path::new(text)) || has_separator || has_ending)
 }

@@ -6,12 +6,12 @@
 
 use std::fmt;
 use std::fs::File;
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 use std::time::UNIX_EPOCH;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
+use store::read_exact_at;
 
 use crate::ConvertError;
 
@@ -222,20 +222,22 @@ impl Shard {
     /// Opens a file and reads its header.
     pub(crate) fn open(path: &Path) -> Result<(Self, Vec<HeaderTensor>), ConvertError> {
         let header = |source| ConvertError::Header { path: path.to_owned(), source };
-        let file = File::open(path).map_err(ConvertError::io(path, "open"))?;
+        let not_a_file =
+            || ConvertError::NotACheckpoint { path: path.to_owned(), why: "not a regular file".into() };
+        let file = File::open(path).map_err(|e| match path.is_dir() {
+            true => not_a_file(), // Windows does not open folders.
+            false => ConvertError::io(path, "open")(e),
+        })?;
         let meta = file.metadata().map_err(ConvertError::io(path, "read its size"))?;
         if !meta.is_file() {
-            return Err(ConvertError::NotACheckpoint {
-                path: path.to_owned(),
-                why: "not a regular file".into(),
-            });
+            return Err(not_a_file());
         }
         // A short file still shows whether it is a web page or empty.
         let mut start = vec![0; meta.len().min(LENGTH_BYTES) as usize];
-        file.read_exact_at(&mut start, 0).map_err(ConvertError::io(path, "read its header"))?;
+        read_exact_at(&file, &mut start, 0).map_err(ConvertError::io(path, "read its header"))?;
         let header_bytes = header_len(&start, meta.len()).map_err(header)?;
         start.resize((LENGTH_BYTES + header_bytes) as usize, 0);
-        file.read_exact_at(&mut start, 0).map_err(ConvertError::io(path, "read its header"))?;
+        read_exact_at(&file, &mut start, 0).map_err(ConvertError::io(path, "read its header"))?;
         let tensors = parse_header(&start, meta.len()).map_err(header)?;
         let modified = meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
         let shard = Shard {
@@ -251,9 +253,7 @@ impl Shard {
     /// Fills `out` from byte `offset`; `tensor` is named if that fails.
     pub(crate) fn read(&self, tensor: &str, offset: u64, out: &mut [u8]) -> Result<(), ConvertError> {
         let bytes = out.len();
-        self.file.read_exact_at(out, offset).map_err(|e| {
-            let action = format!("read {bytes} bytes of tensor {tensor} at offset {offset}");
-            ConvertError::io(&self.path, action)(e)
-        })
+        read_exact_at(&self.file, out, offset)
+            .map_err(|e| ConvertError::io(&self.path, format!("read {bytes} bytes of tensor {tensor}"))(e))
     }
 }

@@ -1,27 +1,20 @@
 //! The writer's errands with the file system: room, flushing, renaming, and what to say when they fail.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::FallocateFlags;
-use rustix::io::Errno;
-
-use crate::StoreError;
+use crate::{StoreError, system};
 
 /// Bytes that we may still write beside `path`, if the system says.
 pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
-    let stat = rustix::fs::statvfs(parent_of(path)).ok()?;
-    Some(stat.f_bavail.saturating_mul(stat.f_frsize))
+    system::free_bytes(&parent_of(path))
 }
 
 /// Gives a file its final size, with real blocks where the file system can, so that a full disk is noticed now.
 pub(crate) fn allocate(path: &Path, bytes: u64) -> io::Result<()> {
     let file = open_for_write(path)?;
-    match rustix::io::retry_on_intr(|| rustix::fs::fallocate(&file, FallocateFlags::empty(), 0, bytes)) {
-        Ok(()) | Err(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => {}
-        Err(e) => return Err(e.into()),
-    }
+    system::reserve(&file, bytes)?;
     file.set_len(bytes)
 }
 
@@ -30,12 +23,7 @@ pub(crate) fn open_for_write(path: &Path) -> io::Result<File> {
 }
 
 pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
-    fs::rename(from, to).map_err(|e| io_error(from, "rename", e))
-}
-
-/// Makes a file's bytes, or a folder's list of names, durable.
-pub(crate) fn sync(path: &Path) -> io::Result<()> {
-    File::open(path)?.sync_all()
+    system::rename(from, to).map_err(|e| io_error(from, "rename", e))
 }
 
 /// The folder that `path` is in.

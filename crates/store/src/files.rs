@@ -4,10 +4,9 @@
 
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
-use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
-use crate::StoreError;
+use crate::{StoreError, system};
 
 /// The manifest's file name.
 pub(crate) const MANIFEST_NAME: &str = "manifest.json";
@@ -74,7 +73,7 @@ impl StoreFiles {
     pub(crate) fn path(&self, name: &str) -> PathBuf {
         match self {
             StoreFiles::Dir(dir) => dir.join(name),
-            StoreFiles::Embedded { name: program, .. } => Path::new(program).join(name),
+            StoreFiles::Embedded { name: program, .. } => format!("{program}/{name}").into(),
         }
     }
 
@@ -170,11 +169,14 @@ impl BlobReader<'_> {
 }
 
 /// Fills `out` from `offset` of `file`, however often the system has to be asked.
-pub(crate) fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
+///
+/// # Errors
+/// The file ends before, or the system fails; says where.
+pub fn read_exact_at(file: &File, out: &mut [u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < out.len() {
         let end = out.len().min(done + READ_BYTES_MAX);
-        match file.read_at(&mut out[done..end], offset + done as u64) {
+        match system::read_at(file, &mut out[done..end], offset + done as u64) {
             Ok(0) => return Err(ends_early(offset + done as u64)),
             Ok(n) => done += n,
             Err(e) if e.kind() == ErrorKind::Interrupted => {}

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{self, ErrorKind, Read, Write};
+use std::io::{self, ErrorKind, Read, Seek, SeekFrom, Write};
 use std::path::PathBuf;
 
 use crate::{StoreError, hash};
@@ -32,7 +32,7 @@ pub(crate) struct Journal {
 impl Journal {
     /// Opens or creates the journal and locks it.
     pub(crate) fn open(path: PathBuf) -> Result<Self, StoreError> {
-        let file = match OpenOptions::new().read(true).append(true).create(true).open(&path) {
+        let file = match OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path) {
             Ok(file) => file,
             Err(source) => return Err(StoreError::Io { path, action: "open", source }),
         };
@@ -52,14 +52,14 @@ impl Journal {
         let mut bytes = Vec::new();
         self.file.read_to_end(&mut bytes).map_err(|e| self.error("read", e))?;
         let (pieces, valid_bytes) = parse(&bytes, plan_hash);
-        self.file.set_len(valid_bytes as u64).map_err(|e| self.error("shorten", e))?;
+        cut(&mut self.file, valid_bytes as u64).map_err(|e| self.error("shorten", e))?;
         Ok(pieces)
     }
 
     /// Starts over for the plan with this hash.
     pub(crate) fn start(&mut self, plan_hash: u64) -> Result<(), StoreError> {
         let restart = |file: &mut File| {
-            file.set_len(0)?;
+            cut(file, 0)?;
             file.write_all(format!("{HEADER}{}\n", hash::to_hex(plan_hash)).as_bytes())
         };
         restart(&mut self.file).map_err(|e| self.error("write", e))
@@ -78,6 +78,12 @@ impl Journal {
     fn error(&self, action: &'static str, source: io::Error) -> StoreError {
         StoreError::Io { path: self.path.clone(), action, source }
     }
+}
+
+/// What is written next comes after the first `bytes`, which are left.
+fn cut(file: &mut File, bytes: u64) -> io::Result<()> {
+    file.set_len(bytes)?;
+    file.seek(SeekFrom::Start(bytes)).map(drop)
 }
 
 /// Reads lines until the first that is torn or garbled; also says how many bytes are good.

@@ -5,15 +5,15 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::{FileExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use quant::Format;
 
-use crate::disk::{allocate, disk_error, free_bytes, io_error, open_for_write, parent_of, rename, sync};
+use crate::disk::{allocate, disk_error, free_bytes, io_error, open_for_write, parent_of, rename};
 use crate::files::{DENSE_NAME, EXPERTS_NAME, JOURNAL_NAME, MANIFEST_NAME, expert_file_name};
 use crate::journal::{Journal, Piece};
 use crate::role::tensor_name;
+use crate::system::{self, allocated_bytes, sync_file, sync_folder, write_all_at};
 use crate::{
     Blob, DenseTensor, ExpertLayer, Manifest, ModelConfig, Role, Sidecar, Source, StoreError, hash, parallel,
 };
@@ -278,7 +278,7 @@ impl StoreWriter {
         let offset = tensor.offset + offset;
         self.dense_xxh3[idx] = None;
         self.dense_written[idx] += bytes.len() as u64;
-        self.dense_file.write_all_at(bytes, offset).map_err(|e| self.write_error(DENSE_NAME, bytes, e))
+        write_all_at(&self.dense_file, bytes, offset).map_err(|e| self.write_error(DENSE_NAME, bytes, e))
     }
 
     /// All of dense tensor `idx` (`Format::matrix_bytes`; the padding need not be) has been written: hashes and
@@ -301,8 +301,7 @@ impl StoreWriter {
         for (plane, end) in planes.iter().zip(ends) {
             let padding = vec![0; end.saturating_sub(plane.end)];
             let at = tensor.offset + plane.end as u64;
-            self.dense_file
-                .write_all_at(&padding, at)
+            write_all_at(&self.dense_file, &padding, at)
                 .map_err(|e| self.write_error(DENSE_NAME, &padding, e))?;
         }
         let blob = Blob::File(self.partial.join(DENSE_NAME));
@@ -331,7 +330,7 @@ impl StoreWriter {
         }
         let (_, file) = self.expert_file.as_ref().expect("just opened");
         self.expert_xxh3[layer][expert] = None;
-        file.write_all_at(record, expert as u64 * stride as u64)
+        write_all_at(file, record, expert as u64 * stride as u64)
             .map_err(|e| self.write_error(&name, record, e))?;
         let xxh3 = hash::of(record);
         self.record(Piece::Expert(layer, expert), xxh3)?;
@@ -371,26 +370,30 @@ impl StoreWriter {
         }
         for (name, _) in file_sizes(&self.manifest) {
             let path = self.partial.join(name);
-            sync(&path).map_err(|e| io_error(&path, "flush", e))?;
+            sync_file(&path).map_err(|e| io_error(&path, "flush", e))?;
         }
         // The manifest makes the folder a store: it comes last, whole, under its own name.
         let unnamed = format!("{MANIFEST_NAME}.tmp");
         self.write_durably(&unnamed, &self.manifest.to_bytes())?;
         rename(&self.partial.join(unnamed), &self.partial.join(MANIFEST_NAME))?;
         for dir in [self.partial.join(EXPERTS_NAME), self.partial.clone()] {
-            sync(&dir).map_err(|e| io_error(&dir, "flush", e))?;
+            sync_folder(&dir).map_err(|e| io_error(&dir, "flush", e))?;
         }
         if self.path.symlink_metadata().is_ok() {
             return Err(StoreError::Exists { path: self.path });
         }
+        drop((self.dense_file, self.expert_file));
+        // Locked to the end, where a locked file is not in the way.
+        let lock = system::RENAMES_OPEN_FOLDERS.then_some(self.journal);
         // Renamed with the journal still inside: killed before the rename, all can be resumed; killed after it, the
         // store has one useless file.
         rename(&self.partial, &self.path)?;
         let journal = self.path.join(JOURNAL_NAME);
         fs::remove_file(&journal).map_err(|e| io_error(&journal, "remove", e))?;
         for dir in [self.path.clone(), parent_of(&self.path)] {
-            sync(&dir).map_err(|e| io_error(&dir, "flush", e))?;
+            sync_folder(&dir).map_err(|e| io_error(&dir, "flush", e))?;
         }
+        drop(lock);
         Ok(())
     }
 
@@ -412,7 +415,7 @@ impl StoreWriter {
         let path = self.partial.join(name);
         let write = || {
             fs::write(&path, bytes)?;
-            sync(&path)
+            sync_file(&path)
         };
         write().map_err(|e| self.write_error(name, bytes, e))
     }
@@ -463,7 +466,7 @@ fn reopen(partial: &Path, plan_hash: u64) -> Result<(Journal, BTreeMap<Piece, u6
 /// Checks that what is not allocated yet fits on the disk.
 fn check_room(path: &Path, partial: &Path, manifest: &Manifest) -> Result<(), StoreError> {
     let missing = |(name, bytes): (String, u64)| {
-        let allocated = partial.join(name).metadata().map_or(0, |meta| meta.blocks() * 512);
+        let allocated = partial.join(name).metadata().map_or(0, |meta| allocated_bytes(&meta));
         bytes.saturating_sub(allocated)
     };
     let sidecars = manifest.sidecars.iter().map(|s| s.bytes);

@@ -256,7 +256,10 @@ mod tests {
         for (numbers, says) in cases {
             let bytes: Vec<u8> = numbers.iter().flat_map(|n| n.to_le_bytes()).collect();
             let error = file(&bytes).unwrap_err().to_string();
-            assert!(error.contains(says) && error.starts_with('/'), "{numbers:?}: {error}");
+            assert!(
+                error.contains(says) && std::path::Path::new(&error).is_absolute(),
+                "{numbers:?}: {error}"
+            );
         }
         let dir = tempfile::tempdir().unwrap();
         assert!(matches!(RoutingTrace::read(dir.path()), Err(TraceError::Content { .. })));

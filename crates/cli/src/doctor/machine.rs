@@ -15,7 +15,18 @@ pub(super) fn cpu_name() -> String {
         let out = out.ok().filter(|out| out.status.success())?;
         Some(String::from_utf8_lossy(&out.stdout).trim().to_owned())
     };
-    let found = if cfg!(target_os = "macos") { from_sysctl() } else { from_proc() };
+    let from_registry = || {
+        let key = r"HKLM\HARDWARE\DESCRIPTION\System\CentralProcessor\0";
+        let out =
+            std::process::Command::new("reg").args(["query", key, "/v", "ProcessorNameString"]).output();
+        let text = String::from_utf8_lossy(&out.ok()?.stdout).into_owned();
+        text.lines().find_map(|line| Some(line.split_once("REG_SZ")?.1.trim().to_owned()))
+    };
+    let found = match std::env::consts::OS {
+        "macos" => from_sysctl(),
+        "windows" => from_registry(),
+        _ => from_proc(),
+    };
     found.filter(|name| !name.is_empty()).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 

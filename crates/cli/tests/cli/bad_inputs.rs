@@ -2,7 +2,6 @@
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::process::Stdio;
 
@@ -157,7 +156,10 @@ fn stores_that_are_damaged() {
 
 /// A permission problem would look like a damaged store.
 #[test]
+#[cfg(unix)]
 fn a_file_that_may_not_be_read() {
+    use std::os::unix::fs::PermissionsExt;
+
     let forbid = |path: &Path| {
         let file = path.join("dense.bin");
         fs::set_permissions(&file, fs::Permissions::from_mode(0o000)).unwrap();

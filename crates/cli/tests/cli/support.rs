@@ -40,7 +40,8 @@ pub(crate) fn command<A: AsRef<OsStr>>(args: &[A]) -> Command {
     static HOME: OnceLock<TempDir> = OnceLock::new();
     let home = HOME.get_or_init(|| tempfile::tempdir().unwrap());
     let mut command = Command::new(env!("CARGO_BIN_EXE_flash-moe"));
-    command.args(args).env("HOME", home.path()).env_remove("XDG_DATA_HOME").env_remove("NO_COLOR");
+    command.args(args).env("HOME", home.path()).env("LOCALAPPDATA", home.path());
+    command.env_remove("XDG_DATA_HOME").env_remove("NO_COLOR");
     command.env_remove("XDG_CACHE_HOME").env_remove("FLASH_MOE_CACHE");
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     command

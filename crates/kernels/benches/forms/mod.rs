@@ -29,9 +29,10 @@ pub(super) fn compare() {
         println!("{name:24} {gb_s:6.1} GB/s, {:.2} of naive", gb_s / base);
         gb_s
     };
-    let mut base = f64::NAN;
+    #[cfg(not(target_arch = "x86_64"))]
+    let base = f64::NAN;
     #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx512f") {
+    let base = if is_x86_feature_detected!("avx512f") {
         let (mut out, mut naive, mut fma) = (vec![0.0; ROWS], Vec::new(), Vec::new());
         for _ in 0..TIMES {
             // SAFETY: the features were just seen.
@@ -39,10 +40,13 @@ pub(super) fn compare() {
             // SAFETY: the features were just seen.
             fma.push(seconds(|| unsafe { x86::fma(&w, &x, &mut out) }));
         }
-        base = rate(bytes, naive);
+        let base = rate(bytes, naive);
         report("naive, AVX-512", base, base);
         report("fma, AVX-512", base, rate(bytes, fma));
-    }
+        base
+    } else {
+        f64::NAN
+    };
     for isa in Isa::ALL {
         let Some(cpu) = Cpu::with_isa(1, isa) else { continue };
         let mut out = cpu.zeros(ROWS);

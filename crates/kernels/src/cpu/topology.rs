@@ -10,7 +10,7 @@
 //! Linux: the files of `/sys/devices/system/cpu` (kernel documentation, `admin-guide/cputopology.rst` and
 //! `ABI/testing/sysfs-devices-system-cpu`), `/sys/devices/cpu_core` of hybrid Intel processors, `Cpus_allowed_list` of
 //! `/proc/self/status`, and the processor time of control groups where those are mounted by custom. macOS: `sysctl`.
-//! Elsewhere the standard library's count.
+//! Windows: `GetLogicalProcessorInformationEx`. Elsewhere the standard library's count.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -210,7 +210,53 @@ mod system {
     }
 }
 
-#[cfg(not(target_vendor = "apple"))]
+#[cfg(windows)]
+mod system {
+    use std::ffi::c_void;
+    use std::ptr;
+
+    use super::{Cores, count_windows};
+
+    /// The relation that is asked for: which processors are one core.
+    const PROCESSOR_CORE: i32 = 0;
+
+    #[link(name = "kernel32")]
+    unsafe extern "system" {
+        fn GetLogicalProcessorInformationEx(relation: i32, out: *mut c_void, out_bytes: *mut u32) -> i32;
+    }
+
+    /// `n_cpu` processors.
+    pub(super) fn cores(n_cpu: usize) -> Option<Cores> {
+        let mut bytes = 0;
+        // SAFETY: no room is offered, so only the number of bytes is written.
+        unsafe { GetLogicalProcessorInformationEx(PROCESSOR_CORE, ptr::null_mut(), &mut bytes) };
+        let mut records = vec![0_u64; (bytes as usize).div_ceil(size_of::<u64>())];
+        // SAFETY: there is aligned room for `bytes` bytes.
+        let done = unsafe {
+            GetLogicalProcessorInformationEx(PROCESSOR_CORE, records.as_mut_ptr().cast(), &mut bytes)
+        };
+        let records: Vec<u8> = records.into_iter().flat_map(u64::to_le_bytes).take(bytes as usize).collect();
+        let (n_core, n_fast) = count_windows(&records).filter(|_| done != 0)?;
+        // More than 64 processors are several groups, of which the threads of a process first get one.
+        Some(Cores { n_cpu, n_core: n_core.min(n_cpu), n_fast: n_fast.min(n_cpu), quota: None })
+    }
+}
+
+/// Cores, and those of the fastest kind, in records that each begin with `u32 kind | u32 bytes of the record | u8 flags
+/// | u8 class`; faster cores have a higher class.
+#[cfg(any(windows, test))]
+fn count_windows(mut records: &[u8]) -> Option<(usize, usize)> {
+    let mut classes = Vec::new();
+    while let [_, _, _, _, a, b, c, d, _, class, ..] = *records {
+        classes.push(class);
+        let record_bytes = u32::from_le_bytes([a, b, c, d]) as usize;
+        records = records.get(record_bytes.max(1)..)?;
+    }
+    let fastest = classes.iter().max()?;
+    Some((classes.len(), classes.iter().filter(|class| *class == fastest).count()))
+}
+
+#[cfg(not(any(target_vendor = "apple", windows)))]
 mod system {
     pub(super) fn cores(_n_cpu: usize) -> Option<super::Cores> {
         None
@@ -355,6 +401,28 @@ mod tests {
         for (files, quota, n_thread) in cases {
             let found = machine(&[&files[..], &[online("0-3")]].concat()).unwrap();
             assert_eq!((found.quota, found.n_thread()), (quota, n_thread), "{files:?}");
+        }
+    }
+
+    /// Two threads would compute on each core of Windows, or some on slow ones.
+    #[test]
+    fn cores_of_windows() {
+        let record = |bytes: u32, class: u8| {
+            let mut record = vec![0; bytes as usize];
+            record[4..8].copy_from_slice(&bytes.to_le_bytes());
+            record[9] = class;
+            record
+        };
+        let kinds = [vec![record(48, 1); 8], vec![record(64, 0); 4]].concat().concat();
+        let cases = [
+            (vec![record(48, 0); 6].concat(), Some((6, 6))),
+            (kinds.clone(), Some((12, 8))),
+            (kinds[..kinds.len() - 1].to_vec(), None),
+            (vec![0; 10], Some((1, 1))),
+            (vec![], None),
+        ];
+        for (records, expected) in cases {
+            assert_eq!(count_windows(&records), expected, "{records:?}");
         }
     }
 

@@ -171,8 +171,8 @@ impl<B: Backend> Pass<'_, B> {
         lap: &mut Lap,
     ) -> Result<(), ModelError> {
         let layer = lease.layer();
-        if shared.is_some() && lease.must_read() {
-            // While the first reads are under way.
+        if shared.is_some() && (lease.must_read() || !lease.held().is_empty()) {
+            // While the first reads are under way; and there may be nothing else that comes.
             let s = &mut *self.scratch;
             self.backend.experts(&[], shared.take(), &s.h, &mut s.routed);
             lap.end(self.backend, self.timing, layer, Phase::Shared);

@@ -160,7 +160,8 @@ pub(crate) fn files(dir: &Path) -> std::collections::BTreeMap<String, Vec<u8>> {
             if path.is_dir() {
                 dirs.push(path);
             } else {
-                let name = path.strip_prefix(dir).unwrap().to_str().unwrap().to_owned();
+                let name =
+                    path.strip_prefix(dir).unwrap().to_str().unwrap().replace(std::path::MAIN_SEPARATOR, "/");
                 found.insert(name, std::fs::read(path).unwrap());
             }
         }

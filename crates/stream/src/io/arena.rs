@@ -111,17 +111,48 @@ impl SlotBuffer {
     /// Gives the memory back to the system, if it was not given; the bytes are zero, or what they were, when they are
     /// read again.
     pub(crate) fn discard(&mut self) {
-        let SlotBuffer::Map(part) = self else { return };
         #[cfg(target_os = "linux")]
         let advice = memmap2::UncheckedAdvice::DontNeed;
         #[cfg(target_vendor = "apple")]
         let advice = memmap2::UncheckedAdvice::FreeReusable;
         #[cfg(all(unix, not(any(target_os = "linux", target_vendor = "apple"))))]
         let advice = memmap2::UncheckedAdvice::Free;
-        // SAFETY: the range is this buffer's own part of the mapping, nobody holds a reference into it (`&mut self`),
-        // and all contents are valid bytes. A refusal keeps the memory.
         #[cfg(unix)]
-        let _ = unsafe { part.map.unchecked_advise_range(advice, part.offset, part.len) };
+        if let SlotBuffer::Map(part) = self {
+            // SAFETY: the range is this buffer's own part of the mapping, nobody holds a reference into it
+            // (`&mut self`), and all contents are valid bytes. A refusal keeps the memory.
+            let _ = unsafe { part.map.unchecked_advise_range(advice, part.offset, part.len) };
+        }
+        #[cfg(windows)]
+        if matches!(self, SlotBuffer::Map(_)) {
+            windows::discard(self);
+        }
+    }
+}
+
+#[cfg(windows)]
+mod windows {
+    use std::ffi::c_void;
+
+    const MEM_RESET: u32 = 0x8_0000;
+    const PAGE_READWRITE: u32 = 4;
+
+    #[link(name = "kernel32")]
+    unsafe extern "system" {
+        fn VirtualAlloc(start: *mut c_void, bytes: usize, what: u32, protection: u32) -> *mut c_void;
+        fn VirtualUnlock(start: *mut c_void, bytes: usize) -> i32;
+    }
+
+    /// Tells the system that the pages need not be kept, and takes them out of the working set, which unlocking what is
+    /// not locked does.
+    pub(super) fn discard(buffer: &mut [u8]) {
+        let (start, bytes) = (buffer.as_mut_ptr().cast(), buffer.len());
+        // SAFETY: the range is whole pages of one mapping of the paging file that `buffer` alone refers to, and all
+        // contents are valid bytes. A refusal keeps the memory.
+        unsafe {
+            VirtualAlloc(start, bytes, MEM_RESET, PAGE_READWRITE);
+            VirtualUnlock(start, bytes);
+        }
     }
 }
 

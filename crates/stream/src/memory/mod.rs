@@ -2,7 +2,7 @@
 //!
 //! Reads what the system reports, now. How much of it the engine may take is decided elsewhere.
 
-#[cfg(any(target_os = "linux", test))]
+#[cfg(target_os = "linux")]
 mod cgroup;
 mod facts;
 mod governor;
