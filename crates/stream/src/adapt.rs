@@ -141,7 +141,7 @@ impl Adaptive {
         is_single: bool,
     ) {
         for heat in &mut self.heats {
-            ages.clone().for_each(|age| heat.add(record, age));
+            heat.add(record, ages.clone());
         }
         if mix(record as u64).is_multiple_of(self.sample) {
             for ((ghost, heat), misses) in self.ghosts.iter_mut().zip(&self.heats).zip(&mut self.misses) {

@@ -25,6 +25,8 @@ pub(crate) struct HeatTable {
     levels: Vec<f64>,
     /// Layer of each record.
     layers: Vec<u32>, // [n_record]
+    /// `2^(-age / half_life)` of each age that was seen.
+    fades: Vec<f64>,
 }
 
 impl HeatTable {
@@ -39,6 +41,7 @@ impl HeatTable {
             totals: vec![0.0; n_expert.len()],
             levels: vec![0.0; n_expert.len()],
             layers,
+            fades: Vec::new(),
         }
     }
 
@@ -52,11 +55,19 @@ impl HeatTable {
         self.levels[layer] = self.clocks[layer] / self.half_life + self.totals[layer].max(1.0).log2();
     }
 
-    /// The record was used by the token that went through its layer `age` tokens before the last one.
-    pub(crate) fn add(&mut self, record: usize, age: usize) {
-        let layer = self.layers[record] as usize;
-        let used = (self.clocks[layer] - age as f64) / self.half_life;
-        self.scores[record] = log2_sum(self.scores[record], used);
+    /// The record was used by the tokens that went through its layer so many tokens before the last one.
+    pub(crate) fn add(&mut self, record: usize, ages: impl Iterator<Item = usize> + Clone) {
+        // Relative to the last use: an old one is little, not nothing.
+        let Some(last) = ages.clone().min() else { return };
+        let mut heat = 0.0;
+        for age in ages.map(|age| age - last) {
+            for next in self.fades.len()..=age {
+                self.fades.push((-(next as f64) / self.half_life).exp2());
+            }
+            heat += self.fades[age];
+        }
+        let used = (self.clocks[self.layers[record] as usize] - last as f64) / self.half_life;
+        self.scores[record] = log2_sum(self.scores[record], used + heat.log2());
     }
 
     /// `log2` of the heat that the record would have if it were used `n` times now.
@@ -207,7 +218,7 @@ mod tests {
                 table.import(&heat);
                 for record in 0..heat.log2.len() {
                     table.advance(0, 1);
-                    table.add(record, 0);
+                    table.add(record, std::iter::once(0));
                     prop_assert!(!table.log2(record).is_nan() && !table.after_uses(record, 3.0).is_nan());
                 }
             }
@@ -235,10 +246,9 @@ mod tests {
                     table.advance(layer, n_token);
                     tokens[layer].extend((0..n_token).map(|age| table.clocks[layer] - age as f64));
                     let record = if layer == 0 { step % 2 } else { 2 + step % 7 % 3 };
-                    for age in (0..n_token).rev().filter(|age| (step + age) % 11 < 7) {
-                        table.add(record, age);
-                        uses[record].push(table.clocks[layer] - age as f64);
-                    }
+                    let ages = (0..n_token).rev().filter(|age| (step + age) % 11 < 7);
+                    table.add(record, ages.clone());
+                    uses[record].extend(ages.map(|age| table.clocks[layer] - age as f64));
                 }
             }
             for (record, uses) in uses.iter().enumerate() {
@@ -269,7 +279,7 @@ mod tests {
     fn files_are_checked() {
         let mut table = HeatTable::new(&[3], 8.0);
         table.advance(0, 1);
-        table.add(1, 0);
+        table.add(1, std::iter::once(0));
         let heat = table.export();
         assert_eq!(heat.log2, [f32::NEG_INFINITY, 0.0, f32::NEG_INFINITY]);
         let bytes = heat.encode(7);

@@ -113,7 +113,7 @@ mod tests {
         let mut tier = Tier::new(2, 8, 2);
         heat.advance(1, 1);
         for (record, uses) in [(4, 8), (5, 1), (6, 1), (7, 3)] {
-            (0..uses).for_each(|_| heat.add(record, 0));
+            heat.add(record, std::iter::repeat_n(0, uses));
         }
         assert_eq!(tier.admit(&heat, 1, 4, false), Some((0, None)));
         assert_eq!(tier.admit(&heat, 1, 5, false), Some((1, None)));
