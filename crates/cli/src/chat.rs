@@ -35,6 +35,9 @@ pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
     // Wrong values are refused before anything is loaded.
     text.sampling(&flags.answer.sampling)?;
     let loaded = load_warm(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1 })?;
+    if flags.answer.timing {
+        kernels::Backend::measure(loaded.engine.backend());
+    }
     greet(&store, &loaded);
     let mut conversation = Conversation {
         messages: Vec::new(),

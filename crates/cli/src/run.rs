@@ -65,6 +65,9 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
         &flags.engine,
         Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0 },
     )?;
+    if flags.answer.timing {
+        kernels::Backend::measure(loaded.engine.backend());
+    }
     if flags.record_routing.is_some() {
         loaded.engine.record_routing();
     }

@@ -5,10 +5,27 @@ use std::time::Duration;
 
 use model::{Phase, Timing};
 
-/// Milliseconds a batch, one row a layer, then sums. A batch is one token in decode and a chunk in prefill.
+/// Milliseconds a batch, one row a layer, then sums. A batch is one token in decode and a chunk in prefill. What a device
+/// has measured comes first; the host runs ahead of it, and waits for it where it reads.
 pub(crate) fn table(title: &str, timing: &Timing) -> String {
-    let n_batch = timing.n_batch.max(1) as f64;
-    let ms = |time: Duration| time.as_secs_f64() * 1e3 / n_batch;
+    let mut text = String::new();
+    if timing.is_of_device() {
+        text += &table_of(&format!("{title}, of the GPU"), timing, &timing.device);
+    }
+    text += &table_of(title, timing, &timing.layers);
+    let ms = |time: Duration| time.as_secs_f64() * 1e3 / timing.n_batch.max(1) as f64;
+    let rest = format_args!(
+        "embed {:.3}, head {:.3}, total {:.3}",
+        ms(timing.embed),
+        ms(timing.head),
+        ms(timing.total())
+    );
+    push(&mut text, rest);
+    text
+}
+
+fn table_of(title: &str, timing: &Timing, layers: &[[Duration; Phase::ALL.len()]]) -> String {
+    let ms = |time: Duration| time.as_secs_f64() * 1e3 / timing.n_batch.max(1) as f64;
     let mut text = format!(
         "{title}: {} tokens in {} batches, ms a batch\n{:>5}",
         timing.n_token, timing.n_batch, "layer"
@@ -17,22 +34,11 @@ pub(crate) fn table(title: &str, timing: &Timing) -> String {
         push(&mut text, format_args!(" {:>11}", phase.name()));
     }
     text.push_str("         sum\n");
-    if timing.is_of_device() {
-        text = text.replace("ms a batch", "ms of the GPU a batch");
-    }
-    for (layer, times) in timing.shown().iter().enumerate() {
+    for (layer, times) in layers.iter().enumerate() {
         row(&mut text, &layer.to_string(), times.iter().map(|&time| ms(time)));
     }
-    row(&mut text, "all", Phase::ALL.iter().map(|&phase| ms(timing.phase(phase))));
-    push(
-        &mut text,
-        format_args!(
-            "embed {:.3}, head {:.3}, total {:.3}",
-            ms(timing.embed),
-            ms(timing.head),
-            ms(timing.total())
-        ),
-    );
+    let sum = |phase: Phase| layers.iter().map(|times| ms(times[phase as usize])).sum();
+    row(&mut text, "all", Phase::ALL.iter().map(|&phase| sum(phase)));
     text
 }
 

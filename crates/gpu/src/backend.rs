@@ -17,7 +17,7 @@ use crate::ops::delta_net::{DeltaScratch, DeltaStates, DeltaTokens};
 use crate::ops::experts_prompt::Jobs;
 use crate::ops::kv::Kv;
 use crate::ops::pointwise::Combine;
-use crate::ops::route::{PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
+use crate::ops::route::{MISSING, PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
 use crate::ops::{self, Product, Records};
 use crate::tier::Tier;
 use crate::{AdapterReport, GpuError};
@@ -69,6 +69,15 @@ impl Gpu {
     /// The adapter.
     pub fn adapter(&self) -> &AdapterReport {
         &self.context.report
+    }
+
+    /// Has the device believe that it does not hold an expert, as it does of one that was never there: for tests of what
+    /// happens then.
+    #[doc(hidden)]
+    pub fn forget(&self, layer: usize, expert: usize) {
+        if let Some(tier) = &self.tier {
+            tier.list(&self.context, layer, expert, MISSING);
+        }
     }
 
     fn is_step(&self) -> bool {

@@ -174,7 +174,8 @@ impl Tier {
         stopped
     }
 
-    fn list(&self, context: &Context, layer: usize, expert: usize, word: u32) {
+    /// Has the device find an expert's record at this word, or nowhere.
+    pub(crate) fn list(&self, context: &Context, layer: usize, expert: usize, word: u32) {
         let at = context.args(&[word]);
         let to = (layer * self.n_expert + expert) as u64 * 4;
         context.copy((context.args_buf(), u64::from(at) * 4), (&self.table, to), 4);

@@ -88,14 +88,9 @@ impl Timing {
         self.device.iter().flatten().any(|time| !time.is_zero())
     }
 
-    /// The device's times, if it has measured, or else the host's.
-    pub fn shown(&self) -> &[[Duration; Phase::ALL.len()]] {
-        if self.is_of_device() { &self.device } else { &self.layers }
-    }
-
-    /// Sum over layers, of the times shown.
+    /// Sum over layers, of the host.
     pub fn phase(&self, phase: Phase) -> Duration {
-        self.shown().iter().map(|l| l[phase as usize]).sum()
+        self.layers.iter().map(|l| l[phase as usize]).sum()
     }
 
     /// Everything.

@@ -2,39 +2,120 @@
 
 use convert::Bits;
 use gpu::Gpu;
+use kernels::KvFormat;
+use stream::CacheMode;
 
 use super::rig::*;
+use crate::{Engine, Prefetch};
 
 /// Bound on a logit's error.
 const BOUND: f64 = 1e-3;
+/// Experts that some tests let the device hold: those of the small models, and what is of no use.
+const ALL_EXPERTS: u64 = 64 << 20;
 
 /// The GPU that `FLASH_MOE_TEST_GPU` names (a number), or the best one; `None`, loudly, where there is none.
 fn gpu() -> Option<Gpu> {
-    let index =
-        std::env::var("FLASH_MOE_TEST_GPU").ok().map(|n| n.parse().expect("FLASH_MOE_TEST_GPU is a number"));
+    let index = std::env::var("FLASH_MOE_TEST_GPU").ok();
+    let index = index.map(|n| n.parse().expect("FLASH_MOE_TEST_GPU is a number"));
     Gpu::open(index).inspect_err(|error| eprintln!("SKIPPED: no GPU to test ({error})")).ok()
 }
 
-fn check(checkpoint: &str) {
-    let Some(gpu) = gpu() else { return };
-    let packed = pack(checkpoint, Bits::Source);
-    let golden: Golden = golden(checkpoint, "golden.json");
-    let mut engine = Setup::plain().engine_on(gpu, &packed.store);
+fn check(engine: &mut Engine<Gpu>, what: &str, golden: &Golden) {
     for calls in [&[150][..], &[1], &[70, 33, 1], &[64], &[63, 1, 86]] {
-        let diff = max_diff(&logits_in_calls(&mut engine, &golden.ids, calls), &golden.logits);
-        assert!(diff <= BOUND, "{checkpoint} in calls of {calls:?}: off by {diff:.2e}");
-        eprintln!("{checkpoint} in calls of {calls:?}: off by {diff:.2e}");
+        let diff = max_diff(&logits_in_calls(engine, &golden.ids, calls), &golden.logits);
+        assert!(diff <= BOUND, "{what} in calls of {calls:?}: off by {diff:.2e}");
     }
 }
 
 #[test]
-fn qwen3_moe_logits() {
-    // Would break: any formula of the forward pass with full attention, prefill, steps, or going on from a filled state.
-    check("qwen3_moe");
+fn logits_of_all_architectures_on_a_gpu() {
+    // Would break: any formula of the forward pass, prefill, steps, or continuation from a filled state, on a device.
+    for checkpoint in ["qwen3_5_moe", "qwen3_5_moe_8l", "qwen3_next", "qwen3_moe"] {
+        let Some(gpu) = gpu() else { return };
+        let packed = pack(checkpoint, Bits::Source);
+        let mut engine = Setup::plain().engine_on(gpu, &packed.store);
+        check(&mut engine, checkpoint, &golden(checkpoint, "golden.json"));
+    }
 }
 
 #[test]
-fn qwen3_5_moe_logits() {
-    // Would break: delta-nets, gates, shared experts.
-    check("qwen3_5_moe");
+fn packed_bits_on_a_gpu_agree_with_the_reference() {
+    // Would break: a kernel that decodes codes, scales or biases wrongly, whoever holds the experts.
+    for bits in [8, 4, 2] {
+        let packed = pack("qwen3_5_moe_quantable", Bits::N(bits));
+        let golden: Golden = golden("qwen3_5_moe_quantable", &format!("golden_{bits}bit.json"));
+        for experts_bytes in [0, ALL_EXPERTS] {
+            let Some(gpu) = gpu() else { return };
+            let mut engine = Setup::plain().engine_on(gpu.with_experts(experts_bytes), &packed.store);
+            engine.hold_all(&mut |_, _| {}).unwrap();
+            check(&mut engine, &format!("{bits} bits, {experts_bytes} bytes of experts"), &golden);
+        }
+    }
+}
+
+#[test]
+fn memory_and_reads_change_no_bit_on_a_gpu() {
+    // Would break: the promise that logits depend neither on where experts are nor on how they get there.
+    let packed = pack("qwen3_5_moe_quantable", Bits::N(4));
+    let ids = golden::<Golden>("qwen3_5_moe_quantable", "golden_4bit.json").ids;
+    let calls = [100, 1, 1, 1, 1, 1, 20, 1];
+    let plain = Setup { kv_format: KvFormat::F16, ..Setup::plain() };
+    let setups = [
+        ("everything resident", plain, 0),
+        ("few slots", Setup { n_slot: 5, ..plain }, 0),
+        ("two slots", Setup { n_slot: 2, prefetch: Prefetch::Off, ..plain }, 0),
+        ("reads ahead", Setup { n_slot: 20, prefetch: Prefetch::On, ..plain }, 0),
+        ("small batches", Setup { n_batch: 64, ..plain }, 0),
+        ("page cache", Setup { mode: CacheMode::Page, n_slot: 8, ..plain }, 0),
+        ("some experts held", Setup { n_slot: 6, ..plain }, 100 << 10),
+        ("all experts held", plain, ALL_EXPERTS),
+        ("all experts held, small batches", Setup { n_batch: 64, n_slot: 3, ..plain }, ALL_EXPERTS),
+    ];
+    let mut expected = None;
+    for (what, setup, experts_bytes) in setups {
+        let Some(gpu) = gpu() else { return };
+        let mut engine = setup.engine_on(gpu.with_experts(experts_bytes), &packed.store);
+        for round in 0..2 {
+            let logits = logits_in_calls(&mut engine, &ids, &calls);
+            let what = format!("{what}, round {round}");
+            assert_same_bits(&logits, expected.get_or_insert_with(|| logits.clone()), &what);
+        }
+    }
+}
+
+#[test]
+fn layers_that_the_device_does_not_hold_fall_back() {
+    // Would break: an expert that is missing in the middle of what the device computes by itself: the layers behind it
+    // must run again, from the states before them.
+    let packed = pack("qwen3_5_moe_quantable", Bits::N(4));
+    let ids = golden::<Golden>("qwen3_5_moe_quantable", "golden_4bit.json").ids;
+    let Some(gpu) = gpu() else { return };
+    let mut asked = Setup::plain().engine_on(gpu, &packed.store);
+    let expected = logits_in_calls(&mut asked, &ids, &[1]);
+    let Some(gpu) = self::gpu() else { return };
+    let mut engine = Setup::plain().engine_on(gpu.with_experts(ALL_EXPERTS), &packed.store);
+    engine.hold_all(&mut |_, _| {}).unwrap();
+    for lost in [(0, 0), (1, 3), (2, 1), (3, 2)] {
+        engine.backend().forget(lost.0, lost.1);
+        assert_same_bits(&logits_in_calls(&mut engine, &ids, &[1]), &expected, &format!("without {lost:?}"));
+    }
+    let stats = engine.stream_stats();
+    assert!(0 < stats.n_held, "nothing was held: {stats:?}");
+}
+
+#[test]
+fn sessions_on_a_gpu_are_saved_and_restored() {
+    // Would break: keys, values or states that come back from the device other than they were.
+    let Some(gpu) = gpu() else { return };
+    let packed = pack("qwen3_5_moe", Bits::Source);
+    let ids = golden::<Golden>("qwen3_5_moe", "golden.json").ids;
+    let setup = Setup { kv_format: KvFormat::F16, ..Setup::plain() };
+    let mut engine = setup.engine_on(gpu, &packed.store);
+    let mut session = engine.session(N_CTX);
+    logits_of(&mut engine, &mut session, &ids[..90]).unwrap();
+    let mut saved = Vec::new();
+    engine.save(&session, &mut saved).unwrap();
+    let expected = logits_of(&mut engine, &mut session, &ids[90..]).unwrap();
+    let mut restored = engine.restore(&mut saved.as_slice(), N_CTX).unwrap();
+    assert_same_bits(&logits_of(&mut engine, &mut restored, &ids[90..]).unwrap(), &expected, "restored");
 }
