@@ -12,7 +12,7 @@ use quant::{Matrix, MatrixRef};
 
 use crate::context::{Bind, Buf, Context, lock};
 use crate::memory::{GpuTensor, GpuWeights, RecordSlab, RecordSlabs, Slabs};
-use crate::ops::attention::{HeadNorms, Heads, angles};
+use crate::ops::attention::{HeadNorms, Heads};
 use crate::ops::delta_net::{DeltaScratch, DeltaStates, DeltaTokens};
 use crate::ops::experts_prompt::Jobs;
 use crate::ops::kv::Kv;
@@ -31,6 +31,7 @@ pub struct Gpu {
     is_step: AtomicBool,
     /// `[pairs of a call, d_ff]`
     hidden: Mutex<Option<Buf>>,
+    angles: Mutex<Angles>,
     attention_scratch: Mutex<Option<Buf>>,
     delta_scratch: Mutex<Option<DeltaScratch>>,
     /// What [`Context::choose`] writes.
@@ -52,6 +53,7 @@ impl Gpu {
             records: RecordSlabs::default(),
             is_step: AtomicBool::new(false),
             hidden: Mutex::default(),
+            angles: Mutex::default(),
             attention_scratch: Mutex::default(),
             delta_scratch: Mutex::default(),
             routes: Mutex::default(),
@@ -183,6 +185,15 @@ impl Gpu {
     }
 }
 
+/// Cosines and sines of the last positions that were rotated.
+#[derive(Default)]
+struct Angles {
+    rope: Option<Rope>,
+    /// The first position, and how many.
+    at: (usize, usize),
+    values: Vec<u32>,
+}
+
 /// Word where an expert's record starts, and its pairs of rows.
 type JobRows<'a> = (u32, &'a [(u32, u32)]);
 
@@ -294,8 +305,13 @@ impl Backend for Gpu {
     ) {
         let heads = Heads { q: q.bind(), k: k.bind(), v: v.bind() };
         let norms = HeadNorms { q: q_norm.bind(), k: k_norm.bind(), eps };
-        let angles = angles(rope, pos, n_token);
-        self.context.attention_prepare(&heads, &norms, &angles, kv, pos, n_token);
+        // The same for all layers.
+        let mut angles = lock(&self.angles);
+        if angles.at != (pos, n_token) || angles.rope.as_ref() != Some(rope) {
+            let values = ops::attention::angles(rope, pos, n_token);
+            *angles = Angles { rope: Some(rope.clone()), at: (pos, n_token), values };
+        }
+        self.context.attention_prepare(&heads, &norms, &angles.values, kv, pos, n_token);
     }
 
     fn attention(
@@ -485,6 +501,7 @@ impl Backend for Gpu {
         let tier = self.tier.as_ref().expect("nothing is held without places");
         let (records, slab) = tier.layer(layer);
         self.experts_at(records, slab, &tier.rows(layer, jobs), x, out);
+        self.context.flush();
     }
 
     fn mixture(&self, m: Mixture<'_, GpuTensor, GpuWeights>) -> bool {

@@ -1,12 +1,12 @@
 //! A device, its buffers, and what was recorded for it.
 
-use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
+use rustc_hash::FxHashMap;
 use wgpu::{
     BindGroup, BindGroupDescriptor, BindGroupEntry, BindingResource, Buffer, BufferBinding, BufferDescriptor,
     BufferUsages, CommandEncoder, ComputePass, ComputePassDescriptor, Device, DeviceDescriptor,
@@ -121,7 +121,7 @@ struct Recorder {
     pass: Option<ComputePass<'static>>,
     args: Vec<u32>,
     pipelines: Pipelines,
-    groups: HashMap<GroupKey, BindGroup>,
+    groups: FxHashMap<GroupKey, BindGroup>,
     readback: Option<(Buffer, raw::HostMemory)>,
     /// Dispatches since the last submission.
     n_dispatch: usize,
@@ -383,7 +383,7 @@ impl Context {
     /// Records a dispatch of `groups` workgroups.
     pub(crate) fn run(
         &self,
-        kernel: &Kernel,
+        kernel: &'static Kernel,
         constants: Constants<'_>,
         buffers: &[Bind<'_>],
         params: &[u32],

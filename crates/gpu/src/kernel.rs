@@ -1,7 +1,7 @@
 //! What a kernel is: WGSL text, its buffers, and the pipelines made of it.
 
-use std::collections::HashMap;
-
+use arrayvec::ArrayVec;
+use rustc_hash::FxHashMap;
 use wgpu::{
     BindGroupLayout, BindGroupLayoutDescriptor, BindGroupLayoutEntry, BindingType, BufferBindingType,
     ComputePipeline, ComputePipelineDescriptor, Device, PipelineCompilationOptions, PipelineLayout,
@@ -43,57 +43,67 @@ pub(crate) struct Pipeline {
 /// Pipelines that were made so far.
 #[derive(Default)]
 pub(crate) struct Pipelines {
-    made: HashMap<(&'static str, Vec<u32>), Pipeline>,
-    layouts: Vec<(&'static [Access], BindGroupLayout, PipelineLayout)>,
-    key: Vec<u32>,
+    made: FxHashMap<PipelineKey, Pipeline>,
+    layouts: Vec<Layout>,
 }
+
+/// Buffers, and what wgpu makes of them.
+type Layout = (&'static [Access], BindGroupLayout, PipelineLayout);
+
+/// Which kernel it is, and the values of its constants.
+type PipelineKey = (usize, ArrayVec<u32, N_CONSTANT_MAX>);
+
+/// Most constants of a kernel.
+const N_CONSTANT_MAX: usize = 12;
 
 impl Pipelines {
     /// The pipeline of a kernel with these constants; made when it is first asked for.
-    pub(crate) fn get(&mut self, device: &Device, kernel: &Kernel, constants: Constants<'_>) -> &Pipeline {
-        self.key.clear();
-        self.key.extend(constants.iter().map(|&(_, value)| value));
-        let key = (kernel.name, std::mem::take(&mut self.key));
-        if !self.made.contains_key(&key) {
-            let layout = self.layout(device, kernel.access);
-            let raw = make(device, kernel, constants, &self.layouts[layout].2);
-            self.made.insert((kernel.name, key.1.clone()), Pipeline { raw, layout });
-        }
-        let pipeline = &self.made[&key];
-        self.key = key.1;
-        pipeline
+    pub(crate) fn get(
+        &mut self,
+        device: &Device,
+        kernel: &'static Kernel,
+        constants: Constants<'_>,
+    ) -> &Pipeline {
+        // Kernels are statics: each has its own address.
+        let key = (std::ptr::from_ref(kernel) as usize, constants.iter().map(|&(_, value)| value).collect());
+        let Self { made, layouts } = self;
+        made.entry(key).or_insert_with(|| {
+            let layout = layout(layouts, device, kernel.access);
+            Pipeline { raw: make(device, kernel, constants, &layouts[layout].2), layout }
+        })
     }
 
     /// The layout of a pipeline's buffers.
     pub(crate) fn bind_group_layout(&self, layout: usize) -> &BindGroupLayout {
         &self.layouts[layout].1
     }
+}
 
-    fn layout(&mut self, device: &Device, access: &'static [Access]) -> usize {
-        if let Some(at) = self.layouts.iter().position(|(known, ..)| *known == access) {
-            return at;
-        }
-        let entry = |(binding, access): (usize, &Access)| BindGroupLayoutEntry {
-            binding: binding as u32,
-            visibility: ShaderStages::COMPUTE,
-            ty: BindingType::Buffer {
-                ty: BufferBindingType::Storage { read_only: *access == Access::Read },
-                has_dynamic_offset: false,
-                min_binding_size: None,
-            },
-            count: None,
-        };
-        let entries: Vec<_> = access.iter().enumerate().map(entry).collect();
-        let group =
-            device.create_bind_group_layout(&BindGroupLayoutDescriptor { label: None, entries: &entries });
-        let layout = device.create_pipeline_layout(&PipelineLayoutDescriptor {
-            label: None,
-            bind_group_layouts: &[Some(&group)],
-            immediate_size: PARAMS_BYTES_MAX,
-        });
-        self.layouts.push((access, group, layout));
-        self.layouts.len() - 1
+/// Number of the layout of such buffers.
+fn layout(layouts: &mut Vec<Layout>, device: &Device, access: &'static [Access]) -> usize {
+    if let Some(at) = layouts.iter().position(|(known, ..)| *known == access) {
+        return at;
     }
+    let entry = |(binding, access): (usize, &Access)| BindGroupLayoutEntry {
+        binding: binding as u32,
+        visibility: ShaderStages::COMPUTE,
+        ty: BindingType::Buffer {
+            ty: BufferBindingType::Storage { read_only: *access == Access::Read },
+            has_dynamic_offset: false,
+            min_binding_size: None,
+        },
+        count: None,
+    };
+    let entries: Vec<_> = access.iter().enumerate().map(entry).collect();
+    let group =
+        device.create_bind_group_layout(&BindGroupLayoutDescriptor { label: None, entries: &entries });
+    let layout = device.create_pipeline_layout(&PipelineLayoutDescriptor {
+        label: None,
+        bind_group_layouts: &[Some(&group)],
+        immediate_size: PARAMS_BYTES_MAX,
+    });
+    layouts.push((access, group, layout));
+    layouts.len() - 1
 }
 
 fn make(

@@ -16,6 +16,9 @@ pub(crate) struct Grouped {
     counts: Vec<u32>,
 }
 
+/// Tokens of an expert.
+type TokensOf<'a> = std::iter::Map<std::slice::Iter<'a, (u32, u32)>, fn(&(u32, u32)) -> usize>;
+
 impl Grouped {
     /// Sorts the (token, choice) pairs of `[n_token · k]` chosen experts by expert.
     pub(crate) fn group(&mut self, chosen: &[u32], k: usize, n_expert: usize) {
@@ -55,10 +58,19 @@ impl Grouped {
         out.iter_mut().for_each(|i| *i = self.experts[*i]);
     }
 
+    /// The tokens of `experts[i]`.
+    pub(crate) fn tokens_of<'a>(&'a self) -> impl Fn(usize) -> TokensOf<'a> {
+        |i| self.rows_of(i).iter().map(token_of as fn(&(u32, u32)) -> usize)
+    }
+
     /// Rows of `experts[i]`.
     pub(crate) fn rows_of(&self, i: usize) -> &[(u32, u32)] {
         &self.rows[self.starts[i]..self.starts[i + 1]]
     }
+}
+
+fn token_of(&(token, _): &(u32, u32)) -> usize {
+    token as usize
 }
 
 /// Where a batch's experts come from, and who is told.

@@ -81,6 +81,9 @@ pub struct Lease {
     missing: Vec<usize>,
     /// Places that a device holds.
     held: Vec<usize>,
+    n_token: usize,
+    /// Is its use counted?
+    is_noted: bool,
     /// Was it read for this lease?
     is_read: Vec<bool>, // [n]
     /// Places that were read for this lease and were not given back.
@@ -250,16 +253,18 @@ impl ExpertStream {
         self.slots.keep_limit();
         self.slots.heat.advance(layer, n_token);
         let mut lease = self.leases.pop().unwrap_or_default();
-        lease.layer = layer;
+        (lease.layer, lease.n_token) = (layer, n_token);
         for (place, &expert) in experts.iter().enumerate() {
             let record = self.key(layer, expert).record;
-            let ages = tokens_of(place).map(|token| n_token - 1 - token);
-            self.slots.heat.touch(layer, record, ages, n_token == 1);
             lease.experts.push(expert);
             lease.slots.push(None);
             lease.is_read.push(false);
             let list = if self.slots.tier.holds(record) { &mut lease.held } else { &mut lease.missing };
             list.push(place);
+        }
+        if !lease.missing.is_empty() {
+            // What is read must not push out what is used now.
+            self.note_use(&mut lease, &tokens_of);
         }
         lease.missing.reverse();
         let n_right = self.take_present(&mut lease);
@@ -275,6 +280,24 @@ impl ExpertStream {
         self.count(layer, n - n_miss, n_miss, lease.held.len());
         self.start_reads(&mut lease);
         lease
+    }
+
+    /// Takes note of which tokens use the experts of a lease, if that was not done yet: where nothing has to be read it can
+    /// wait until the device has work. `tokens_of` as for [`Self::lease`].
+    pub fn note_use<T: Iterator<Item = usize> + Clone>(
+        &mut self,
+        lease: &mut Lease,
+        tokens_of: &impl Fn(usize) -> T,
+    ) {
+        if std::mem::replace(&mut lease.is_noted, true) {
+            return;
+        }
+        let Lease { layer, n_token, .. } = *lease;
+        for (place, &expert) in lease.experts.iter().enumerate() {
+            let record = self.key(layer, expert).record;
+            let ages = tokens_of(place).map(|token| n_token - 1 - token);
+            self.slots.heat.touch(layer, record, ages, n_token == 1);
+        }
     }
 
     /// Takes note that one token used these experts of a layer, which a device holds and has computed by itself.
@@ -407,6 +430,7 @@ impl ExpertStream {
         lease.ready.clear();
         lease.kept.clear();
         lease.held.clear();
+        lease.is_noted = false;
         lease.is_read.clear();
         lease.n_read = 0;
         self.leases.push(lease);

@@ -137,13 +137,12 @@ impl<B: Backend> Pass<'_, B> {
         chosen.map_err(|NonFinite| ModelError::NonFinite { layer })?;
         self.routing.record(layer, k, &moe.routes.experts);
         moe.grouped.group(&moe.routes.experts, k, self.config.n_expert);
-        let grouped = &moe.grouped;
-        let tokens_of = |place: usize| grouped.rows_of(place).iter().map(|&(token, _)| token as usize);
-        let mut lease = self.stream.lease(layer, n, &grouped.experts, tokens_of);
+        let mut lease = self.stream.lease(layer, n, &moe.grouped.experts, moe.grouped.tokens_of());
         self.guess(layer + 1, moe);
         lap.end(self.backend, self.timing, layer, Phase::Router);
         let shared = w.shared.as_ref().map(|w| w.job(&moe.shared_rows));
         let result = self.compute(&mut lease, shared, &moe.grouped, lap);
+        self.stream.note_use(&mut lease, &moe.grouped.tokens_of());
         if result.is_ok() && self.backend.borrows_records() {
             moe.held = Some(lease);
         } else {
@@ -180,10 +179,9 @@ impl<B: Backend> Pass<'_, B> {
         if !lease.held().is_empty() {
             let job =
                 |&place: &usize| HeldJob { expert: lease.experts()[place], rows: grouped.rows_of(place) };
-            for places in lease.held().chunks(N_JOB_MAX) {
-                let jobs: ArrayVec<HeldJob<'_>, N_JOB_MAX> = places.iter().map(job).collect();
-                self.backend.experts_held(layer, &jobs, &self.scratch.h, &mut self.scratch.routed);
-            }
+            let jobs: Vec<HeldJob<'_>> = lease.held().iter().map(job).collect();
+            self.backend.experts_held(layer, &jobs, &self.scratch.h, &mut self.scratch.routed);
+            lap.end(self.backend, self.timing, layer, Phase::Experts);
         }
         loop {
             let more = if self.backend.borrows_records() {
