@@ -1,15 +1,24 @@
 //! Products of matrices with a few tokens.
 
 use arrayvec::ArrayVec;
+use quant::Format;
 
 use crate::context::{Bind, Context};
 use crate::kernel::Access::{Read, Write};
 use crate::kernel::Kernel;
 use crate::ops::Product;
-use crate::ops::step::{Cut, N_STEP_TEXT, Tuning, step_kernels};
+use crate::ops::step::{Cut, Form, N_STEP_TEXT, Tuning, step_kernels};
 
 /// Products of one dispatch.
 const PRODUCTS_MAX: usize = 4;
+/// Below so many rows, workgroups do not fill a device.
+const FEW_ROWS: usize = 1024;
+/// From so many rows on, they fill it several times even if each takes many rows.
+const MANY_ROWS: usize = 65536;
+/// From so many codes on, sharing what was read of tokens is worth more than many workgroups.
+const LARGE_CODES: usize = 20 << 20;
+/// The same for plain floats, in rows.
+const LARGE_FLOAT_ROWS: usize = 8192;
 
 static MATMUL_STEP: [Kernel; N_STEP_TEXT] = step_kernels!(
     "matmul_step",
@@ -21,7 +30,7 @@ impl Context {
     /// `out[t] = w · x[first + t]` for every product, as f32; for few tokens: up to four share what is read of a
     /// matrix. All matrices have as many columns as `x`. A token's results depend on nothing but the token.
     pub(crate) fn matmul_step(&self, products: &[Product<'_>], x: Bind<'_>, first: usize, n_token: usize) {
-        self.matmul_tuned(products, x, first, n_token, |products| self.matmul_tuning(products));
+        self.matmul_tuned(products, x, first, n_token, |products| self.matmul_tuning(products, n_token));
     }
 
     pub(crate) fn matmul_tuned(
@@ -75,19 +84,22 @@ impl Context {
         self.run(cut.kernel(&MATMUL_STEP), &cut.constants(), &buffers, &params, groups);
     }
 
-    /// What is fast for these matrices.
-    fn matmul_tuning(&self, products: &[Product<'_>]) -> Tuning {
-        let rows: usize = products.iter().map(|p| p.w.rows).sum();
-        Tuning {
-            form: self.form(),
-            rows: if rows < 1024 {
-                1
-            } else if rows < 8192 {
-                2
-            } else {
-                4
-            },
-            ..Tuning::BASE
+    /// What is fast for these matrices: the best of `benches/products.rs` on an NVIDIA H200, where smaller ones want
+    /// more workgroups and larger ones fewer preparations of the tokens.
+    fn matmul_tuning(&self, products: &[Product<'_>], n_token: usize) -> Tuning {
+        let (w, rows) = (products[0].w, products.iter().map(|p| p.w.rows).sum::<usize>());
+        let base = Tuning { form: self.form(), ..Tuning::BASE };
+        match w.format {
+            _ if rows < FEW_ROWS => Tuning { threads: 128, rows: 1, ..base },
+            Format::Affine { .. } if 1 < n_token || self.form() == Form::Float => base,
+            // Between planes of six bits lies more work, which more rows share.
+            Format::Affine { bits, .. } if MANY_ROWS <= rows => {
+                Tuning { rows: if bits == 6 { 4 } else { 2 }, turns: 8, ..base }
+            }
+            Format::Affine { .. } if rows * w.cols < LARGE_CODES => Tuning { rows: 2, ..base },
+            Format::Affine { .. } => base,
+            _ if rows < LARGE_FLOAT_ROWS => base,
+            _ => Tuning { rows: 8, ..base },
         }
     }
 }
@@ -95,12 +107,11 @@ impl Context {
 #[cfg(test)]
 mod tests {
     use kernels::{Backend, Precision, Reference};
-    use quant::{Format, Matrix};
+    use quant::Matrix;
 
     use super::*;
     use crate::context::Buf;
     use crate::ops::MatrixAt;
-    use crate::ops::step::Form;
     use crate::test_rig::{
         Rig, Uploaded, assert_close, assert_close_to, assert_same, formats, random, rig, stored,
     };

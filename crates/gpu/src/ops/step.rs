@@ -92,8 +92,8 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// The one that measurements start from.
-    pub(crate) const BASE: Self = Self { form: Form::Float, threads: 128, rows: 4, depth: 1, turns: 1 };
+    /// One for many kinds of matrices.
+    pub(crate) const BASE: Self = Self { form: Form::Float, threads: 256, rows: 4, depth: 1, turns: 1 };
 }
 
 /// A cut.
