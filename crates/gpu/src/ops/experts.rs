@@ -89,8 +89,7 @@ impl Context {
         let n_group = (w.rows * both).div_ceil(cut.group_rows());
         let ([codes, scales, biases], [up_codes, up_scales, up_biases]) = (w.planes, up.planes);
         let (rows, cols) = (w.rows as u32, w.cols as u32);
-        let turns = cut.turns() as u32;
-        let params = [codes, scales, biases, pairs_at, up_codes, up_scales, up_biases, cols, rows, turns];
+        let params = [codes, scales, biases, pairs_at, up_codes, up_scales, up_biases, cols, rows];
         let [w1, w2, w4] = w.binds();
         let mut constants = cut.constants();
         constants.push(("STEP", step as u32));

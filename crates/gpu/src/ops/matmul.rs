@@ -65,7 +65,7 @@ impl Context {
     ) {
         let w = products[0].w;
         let cut = Cut::new(self, w.format, tuning, w.cols, n_token);
-        let mut params = [0; 5 + 6 * PRODUCTS_MAX];
+        let mut params = [0; 4 + 6 * PRODUCTS_MAX];
         params[..4].copy_from_slice(&[w.cols, first * w.cols, n_token, products.len()].map(|n| n as u32));
         for (i, p) in products.iter().enumerate() {
             assert_eq!(p.w.cols, w.cols, "columns of products with the same tokens");
@@ -74,7 +74,6 @@ impl Context {
             let outputs = 4 + 4 * PRODUCTS_MAX;
             params[outputs + 2 * i..][..2].copy_from_slice(&[p.stride as u32, p.at as u32]);
         }
-        params[4 + 6 * PRODUCTS_MAX] = cut.turns() as u32;
         let n_group = products.iter().map(|p| p.w.rows.div_ceil(cut.group_rows())).sum();
         let [group_x, group_y, _] = self.grid(n_group);
         let groups = [group_x, group_y, n_token.div_ceil(cut.tokens()) as u32];
