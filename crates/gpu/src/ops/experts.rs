@@ -104,7 +104,7 @@ impl Context {
 
     /// What is fast for such a matrix of each of `n_pair` experts: the best of `benches/products.rs` on an NVIDIA H200.
     /// Where the tokens are short, a few threads have prepared them soon.
-    fn experts_tuning(&self, w: &MatrixAt<'_>, n_pair: usize) -> Tuning {
+    pub(crate) fn experts_tuning(&self, w: &MatrixAt<'_>, n_pair: usize) -> Tuning {
         let base = Tuning { form: self.form(), ..Tuning::BASE };
         match w.cols {
             0..=SHORT_COLS if MANY_ROWS <= w.rows * n_pair => Tuning { threads: 128, turns: 2, ..base },

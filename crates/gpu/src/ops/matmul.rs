@@ -85,18 +85,20 @@ impl Context {
 
     /// What is fast for these matrices: the best of `benches/products.rs` on an NVIDIA H200, where smaller ones want
     /// more workgroups and larger ones fewer preparations of the tokens.
-    fn matmul_tuning(&self, products: &[Product<'_>], n_token: usize) -> Tuning {
+    pub(crate) fn matmul_tuning(&self, products: &[Product<'_>], n_token: usize) -> Tuning {
         let (w, rows) = (products[0].w, products.iter().map(|p| p.w.rows).sum::<usize>());
         let base = Tuning { form: self.form(), ..Tuning::BASE };
         match w.format {
-            _ if rows < FEW_ROWS => Tuning { threads: 128, rows: 1, ..base },
+            Format::Affine { .. } if rows < FEW_ROWS => Tuning { threads: 128, rows: 1, ..base },
             Format::Affine { .. } if 1 < n_token || self.form() == Form::Float => base,
-            // Between planes of six bits lies more work, which more rows share.
+            // So large, all but six bits are best with two rows.
             Format::Affine { bits, .. } if MANY_ROWS <= rows => {
                 Tuning { rows: if bits == 6 { 4 } else { 2 }, turns: 8, ..base }
             }
             Format::Affine { .. } if rows * w.cols < LARGE_CODES => Tuning { rows: 2, ..base },
             Format::Affine { .. } => base,
+            // Chunks of plain floats are short: a thread waits for many, one after the other.
+            _ if rows < FEW_ROWS => Tuning { threads: 128, rows: 1, depth: 4, ..base },
             _ if rows < LARGE_FLOAT_ROWS => base,
             _ => Tuning { rows: 8, ..base },
         }
