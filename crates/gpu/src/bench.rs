@@ -73,24 +73,19 @@ pub fn products(out: &mut dyn Write) -> io::Result<()> {
     let mut bench = Bench { context, from, to, copy_bytes_s: 0.0 };
     bench.yardsticks(out)?;
     bench.small(out)?;
-    let a4 = affine(4);
-    let small = [(2048, 2048), (2048, 4096), (4096, 4096), (4096, 8192), (8192, 4096)];
-    let small = small.map(|(rows, cols)| (a4, rows, cols, 1));
-    bench.cuts(out, "small matrices", &small, &small_cuts())?;
-    let large = [(a4, 16384, 4096, 1), (a4, 248_320, 2048, 1), (a4, 248_320, 4096, 1)];
-    bench.cuts(out, "large matrices", &large, &large_cuts())?;
-    let formats = [2, 3, 4, 5, 6, 8].map(|bits| (affine(bits), 248_320, 4096, 1));
-    bench.cuts(out, "formats, large", &formats, &format_cuts())?;
-    let formats = [2, 3, 4, 5, 6, 8].map(|bits| (affine(bits), 4096, 4096, 1));
-    bench.cuts(out, "formats, small", &formats, &format_cuts())?;
-    let floats = [Format::Bf16, Format::F16, Format::F32];
-    let floats: Vec<Shape> =
-        floats.into_iter().flat_map(|f| [(f, 4096, 4096, 1), (f, 16384, 4096, 1)]).collect();
-    bench.cuts(out, "plain floats", &floats, &float_cuts())?;
-    for rows in [4096, 16384] {
-        let tokens = [1, 2, 3, 4, 8].map(|n_token| (a4, rows, 4096, n_token));
-        bench.cuts(out, "tokens", &tokens, &token_cuts())?;
-    }
+    let [a4, a8] = [4, 8].map(affine);
+    let small = [(2048, 2048), (2048, 4096), (12288, 2048), (4096, 4096), (4096, 8192), (8192, 4096)];
+    let small: Vec<Shape> =
+        small.into_iter().map(|(rows, cols)| (a4, rows, cols, 1)).chain([(a8, 257, 2048, 1)]).collect();
+    bench.cuts(out, "small matrices", &small, SMALL_CUTS)?;
+    let large = [2, 3, 4, 5, 6, 8].map(|bits| (affine(bits), 248_320, 4096, 1));
+    let large: Vec<Shape> = [(a4, 16384, 4096, 1), (a4, 248_320, 2048, 1)].into_iter().chain(large).collect();
+    bench.cuts(out, "large matrices", &large, LARGE_CUTS)?;
+    let floats = [(257, 2048), (4096, 4096), (16384, 4096)];
+    let floats = floats.map(|(rows, cols)| (Format::Bf16, rows, cols, 1));
+    bench.cuts(out, "plain floats", &floats, FLOAT_CUTS)?;
+    let tokens = [1, 2, 4, 8].map(|n_token| (a4, 4096, 4096, n_token));
+    bench.cuts(out, "tokens", &tokens, TOKEN_CUTS)?;
     for (name, d_model, d_ff, n, n_pair) in [("35B", 2048, 512, 256, 8), ("397B", 4096, 1024, 64, 10)] {
         bench.experts(out, name, [d_model, d_ff], n, n_pair)?;
     }
@@ -103,113 +98,72 @@ pub fn products(out: &mut dyn Write) -> io::Result<()> {
 /// Format, rows, columns, tokens.
 type Shape = (Format, usize, usize, usize);
 
-/// A name and what it stands for.
-type Named = (String, Tuning);
-
 fn affine(bits: u8) -> Format {
     Format::Affine { bits, group: 64 }
 }
 
-/// Cuts of threads, rows, depth, turns.
-fn cuts(form: Form, cuts: &[(usize, usize, usize, usize)]) -> Vec<Named> {
-    let named = |&(threads, rows, depth, turns): &(usize, usize, usize, usize)| {
-        let kind = if form == Form::Dot { "" } else { "f" };
-        let name = format!("{kind}{threads} {rows}r{depth}d{turns}t");
-        (name, Tuning { form, threads, rows, depth, turns })
-    };
-    cuts.iter().map(named).collect()
+/// A cut.
+const fn cut(form: Form, threads: usize, rows: usize, depth: usize, turns: usize) -> Tuning {
+    Tuning { form, threads, rows, depth, turns }
 }
 
-fn small_cuts() -> Vec<Named> {
-    let mut all = cuts(Form::Float, &[(128, 2, 1, 1), (128, 4, 1, 1), (256, 4, 1, 1), (128, 2, 2, 1)]);
-    let dot = [
-        (128, 1, 1, 1),
-        (128, 1, 2, 1),
-        (128, 1, 4, 1),
-        (128, 2, 1, 1),
-        (128, 2, 2, 1),
-        (128, 4, 1, 1),
-        (256, 1, 2, 1),
-        (256, 1, 4, 1),
-        (256, 2, 1, 1),
-        (256, 2, 2, 1),
-        (256, 4, 1, 1),
-        (512, 1, 2, 1),
-    ];
-    all.extend(cuts(Form::Dot, &dot));
-    all
+/// What stands beside the defaults.
+const SMALL_CUTS: &[Tuning] = &[
+    cut(Form::Float, 256, 4, 1, 1),
+    cut(Form::Dot, 128, 1, 1, 1),
+    cut(Form::Dot, 128, 1, 2, 1),
+    cut(Form::Dot, 256, 1, 1, 1),
+    cut(Form::Dot, 256, 1, 2, 1),
+    cut(Form::Dot, 256, 2, 1, 1),
+    cut(Form::Dot, 256, 2, 2, 1),
+    cut(Form::Dot, 256, 4, 1, 1),
+    cut(Form::Dot, 512, 1, 2, 1),
+    cut(Form::Dot, 512, 2, 1, 1),
+    cut(Form::Dot, 512, 2, 2, 1),
+];
+const LARGE_CUTS: &[Tuning] = &[
+    cut(Form::Float, 256, 4, 1, 1),
+    cut(Form::Dot, 256, 4, 1, 1),
+    cut(Form::Dot, 256, 2, 1, 8),
+    cut(Form::Dot, 256, 2, 2, 8),
+    cut(Form::Dot, 256, 4, 1, 8),
+    cut(Form::Dot, 512, 2, 1, 4),
+    cut(Form::Dot, 128, 4, 1, 8),
+];
+const FLOAT_CUTS: &[Tuning] = &[
+    cut(Form::Float, 64, 1, 4, 1),
+    cut(Form::Float, 128, 1, 2, 1),
+    cut(Form::Float, 128, 1, 4, 1),
+    cut(Form::Float, 256, 2, 2, 1),
+    cut(Form::Float, 256, 4, 1, 1),
+    cut(Form::Float, 256, 4, 2, 1),
+    cut(Form::Float, 256, 8, 1, 1),
+];
+const TOKEN_CUTS: &[Tuning] =
+    &[cut(Form::Float, 256, 4, 1, 1), cut(Form::Dot, 256, 2, 1, 1), cut(Form::Dot, 256, 4, 1, 1)];
+const EXPERT_CUTS: &[Tuning] = &[
+    cut(Form::Float, 256, 4, 1, 1),
+    cut(Form::Dot, 128, 4, 1, 1),
+    cut(Form::Dot, 128, 4, 1, 2),
+    cut(Form::Dot, 128, 8, 1, 1),
+    cut(Form::Dot, 256, 2, 2, 1),
+    cut(Form::Dot, 256, 4, 1, 1),
+    cut(Form::Dot, 256, 4, 2, 1),
+    cut(Form::Dot, 256, 8, 1, 1),
+    cut(Form::Dot, 512, 2, 1, 1),
+    cut(Form::Dot, 512, 4, 1, 1),
+];
+
+/// Threads, rows, chunks ahead, turns; `f` for floats; without a cut the default.
+fn label(cut: Option<Tuning>) -> String {
+    let Some(Tuning { form, threads, rows, depth, turns }) = cut else { return "default".to_owned() };
+    let kind = if form == Form::Dot { "" } else { "f" };
+    format!("{kind}{threads} {rows}r{depth}d{turns}t")
 }
 
-fn large_cuts() -> Vec<Named> {
-    let mut all = cuts(Form::Float, &[(256, 4, 1, 1), (256, 8, 1, 1), (256, 4, 1, 4), (512, 4, 1, 2)]);
-    let dot = [
-        (128, 4, 1, 1),
-        (256, 4, 1, 1),
-        (256, 4, 1, 4),
-        (256, 4, 1, 8),
-        (256, 2, 1, 8),
-        (256, 2, 2, 8),
-        (256, 4, 2, 4),
-        (256, 8, 1, 4),
-        (512, 4, 1, 4),
-        (512, 2, 2, 4),
-        (128, 4, 1, 8),
-        (256, 1, 4, 16),
-    ];
-    all.extend(cuts(Form::Dot, &dot));
-    all
-}
-
-fn format_cuts() -> Vec<Named> {
-    let mut all = cuts(Form::Float, &[(256, 4, 1, 1)]);
-    all.extend(cuts(
-        Form::Dot,
-        &[(128, 2, 1, 1), (256, 2, 2, 1), (256, 4, 1, 1), (256, 2, 1, 8), (256, 4, 1, 8), (256, 8, 1, 4)],
-    ));
-    all
-}
-
-fn float_cuts() -> Vec<Named> {
-    let cut = [
-        (128, 2, 1, 1),
-        (128, 4, 1, 1),
-        (128, 8, 1, 1),
-        (256, 4, 1, 1),
-        (256, 8, 1, 1),
-        (256, 4, 2, 1),
-        (256, 4, 1, 4),
-    ];
-    cuts(Form::Float, &cut)
-}
-
-fn token_cuts() -> Vec<Named> {
-    let mut all = cuts(Form::Float, &[(128, 2, 1, 1), (256, 4, 1, 1)]);
-    all.extend(cuts(
-        Form::Dot,
-        &[(128, 1, 1, 1), (128, 2, 1, 1), (128, 4, 1, 1), (256, 1, 1, 1), (256, 2, 1, 1), (256, 4, 1, 1)],
-    ));
-    all
-}
-
-fn expert_cuts() -> Vec<Named> {
-    let mut all = cuts(Form::Float, &[(128, 4, 1, 1), (256, 4, 1, 1)]);
-    let dot = [
-        (64, 2, 1, 1),
-        (64, 2, 2, 1),
-        (64, 4, 1, 1),
-        (128, 2, 1, 1),
-        (128, 2, 2, 1),
-        (128, 4, 1, 1),
-        (128, 4, 2, 1),
-        (128, 8, 1, 1),
-        (128, 4, 1, 2),
-        (256, 2, 1, 1),
-        (256, 2, 2, 1),
-        (256, 4, 1, 1),
-        (256, 8, 1, 1),
-    ];
-    all.extend(cuts(Form::Dot, &dot));
-    all
+/// The default, then others.
+fn columns(cuts: &[Tuning]) -> Vec<Option<Tuning>> {
+    std::iter::once(None).chain(cuts.iter().copied().map(Some)).collect()
 }
 
 struct Bench {
@@ -252,18 +206,20 @@ impl Bench {
         let weights = Weights::new(&self.context, affine(4), 32, 64);
         let [x, y] = [64, 32].map(|n| self.context.buffer(n * 4));
         for form in [Form::Float, Form::Dot] {
-            let product = |i: usize| self.matmul(&weights, (&x, &y), 1, i, Tuning { form, ..Tuning::BASE });
+            let cut = Some(Tuning { form, ..Tuning::BASE });
+            let product = |i: usize| self.matmul(&weights, (&x, &y), 1, i, cut);
             writeln!(out, "a product of 32x64, {form:?}: {:.2} us", self.times_s(&[&product])[0] * 1e6)?;
         }
         Ok(())
     }
 
     /// A table: a line for every shape, a column for every cut.
-    fn cuts(&self, out: &mut dyn Write, what: &str, shapes: &[Shape], cuts: &[Named]) -> io::Result<()> {
+    fn cuts(&self, out: &mut dyn Write, what: &str, shapes: &[Shape], cuts: &[Tuning]) -> io::Result<()> {
         writeln!(out, "\n{what}: GB/s, share of copies")?;
         write!(out, "{:<28}{:>9}{:>14}", "", "best us", "a read")?;
-        for (name, _) in cuts {
-            write!(out, "{name:>14}")?;
+        let cuts = columns(cuts);
+        for &cut in &cuts {
+            write!(out, "{:>14}", label(cut))?;
         }
         writeln!(out)?;
         for &(format, rows, cols, n_token) in shapes {
@@ -275,9 +231,9 @@ impl Bench {
             let read = |i: usize| self.yardstick(&READ, i as u64 % n_piece * bytes, read_bytes);
             let products: Vec<_> = cuts
                 .iter()
-                .map(|(_, tuning)| {
+                .map(|&cut| {
                     let (weights, x, y) = (&weights, &x, &y);
-                    move |i: usize| self.matmul(weights, (x, y), n_token, i, *tuning)
+                    move |i: usize| self.matmul(weights, (x, y), n_token, i, cut)
                 })
                 .collect();
             let mut works: Vec<&dyn Fn(usize)> = vec![&read];
@@ -300,7 +256,7 @@ impl Bench {
         write!(out, "{cell:>14}")
     }
 
-    fn matmul(&self, weights: &Weights, (x, y): (&Buf, &Buf), n_token: usize, i: usize, tuning: Tuning) {
+    fn matmul(&self, weights: &Weights, (x, y): (&Buf, &Buf), n_token: usize, i: usize, cut: Option<Tuning>) {
         let mut at = 0;
         let stride = weights.rows();
         let products: Vec<Product<'_>> = weights.copies[i % weights.copies.len()]
@@ -311,7 +267,10 @@ impl Bench {
                 product
             })
             .collect();
-        self.context.matmul_tuned(&products, x.bind(), 0, n_token, |_| tuning);
+        let context = &self.context;
+        context.matmul_tuned(&products, x.bind(), 0, n_token, |products| {
+            cut.unwrap_or_else(|| context.matmul_tuning(products, n_token))
+        });
     }
 
     fn experts(
@@ -340,13 +299,14 @@ impl Bench {
         let (x, hidden, y) = (floats(d_model), floats(n_pair * d_ff), floats(n_pair * d_model));
         let bytes = f64::from(record_words) * 4.0 * n_pair as f64;
         let [gate, up, down] = &records.matrices(slab.bind());
-        let run = |step: Step, i: usize, tuning: Tuning| {
+        let run = |step: Step, i: usize, cut: Option<Tuning>| {
             let pairs = (pairs.bind(), (i % n * n_pair * 4) as u32, n_pair);
             let (matrices, buffers) = match step {
                 Step::Down => ((down, down), (hidden.bind(), y.bind())),
                 _ => ((gate, up), (x.bind(), hidden.bind())),
             };
-            self.context.experts_dispatch(step, matrices, pairs, buffers, tuning);
+            let cut = cut.unwrap_or_else(|| self.context.experts_tuning(matrices.0, n_pair));
+            self.context.experts_dispatch(step, matrices, pairs, buffers, cut);
         };
         writeln!(
             out,
@@ -354,16 +314,16 @@ impl Bench {
              {:<14}{:>32}{:>32}",
             "", "gate and up", "down"
         )?;
-        let cuts = expert_cuts();
+        let cuts = columns(EXPERT_CUTS);
         let works: Vec<_> = [Step::GateAndUp, Step::Down]
             .into_iter()
-            .flat_map(|step| cuts.iter().map(move |(_, tuning)| (step, *tuning)))
-            .map(|(step, tuning)| move |i: usize| run(step, i, tuning))
+            .flat_map(|step| cuts.iter().map(move |&cut| (step, cut)))
+            .map(|(step, cut)| move |i: usize| run(step, i, cut))
             .collect();
         let works: Vec<&dyn Fn(usize)> = works.iter().map(|work| work as &dyn Fn(usize)).collect();
         let times = self.times_s(&works);
-        for (i, (name, _)) in cuts.iter().enumerate() {
-            write!(out, "{name:<14}")?;
+        for (i, &cut) in cuts.iter().enumerate() {
+            write!(out, "{:<14}", label(cut))?;
             for (time_s, share) in [(times[i], 2.0 / 3.0), (times[cuts.len() + i], 1.0 / 3.0)] {
                 write!(out, "{:>18.2}", time_s * 1e6)?;
                 self.cell(out, bytes * share / time_s)?;

@@ -13,10 +13,10 @@ pub(crate) const TOKENS_MAX: usize = 4;
 const SUMS_MAX: usize = 16;
 /// Bytes of workgroup memory for tokens as floats.
 const FLOAT_TILE_BYTES: usize = 16 << 10;
-/// Most bytes of workgroup memory for tokens as whole numbers.
-const DOT_TILE_BYTES_MAX: usize = 32 << 10;
-/// Bytes of 32 columns there: three planes and four words.
-const DOT_CHUNK_BYTES: usize = 112;
+/// Most bytes of workgroup memory for tokens as whole numbers: 8192 columns.
+const DOT_TILE_BYTES_MAX: usize = 36 << 10;
+/// Bytes of 32 columns there: nine vectors.
+const DOT_CHUNK_BYTES: usize = 144;
 
 /// Texts of kernels for few tokens of one purpose.
 pub(crate) const N_STEP_TEXT: usize = 3;
@@ -92,8 +92,8 @@ pub(crate) struct Tuning {
 }
 
 impl Tuning {
-    /// The one that measurements start from.
-    pub(crate) const BASE: Self = Self { form: Form::Float, threads: 128, rows: 4, depth: 1, turns: 1 };
+    /// One for many kinds of matrices.
+    pub(crate) const BASE: Self = Self { form: Form::Float, threads: 256, rows: 4, depth: 1, turns: 1 };
 }
 
 /// A cut.
@@ -132,16 +132,17 @@ impl Cut {
         let least = lanes.max(8);
         let n_most = tile_bytes / chunk_bytes / tokens / least;
         let n_step = n_chunk.div_ceil(least);
-        let depth = tuning.depth.min(n_step).min(n_most);
-        let tile_chunks = n_step.next_multiple_of(depth).min(n_most / depth * depth) * least;
+        let tile_chunks = n_step.min(n_most) * least;
+        let depth = tuning.depth.min(n_step);
+        let threads = tuning.threads.min(context.limits.max_compute_invocations_per_workgroup as usize);
         Self {
-            tuning: Tuning { form, rows, depth, ..tuning },
+            tuning: Tuning { form, threads, rows, depth, ..tuning },
             text,
             lanes,
             tokens,
             tile: tile_chunks * reader.chunk_cols,
             reader,
-            tile_vectors: (tile_chunks * chunk_bytes / 16 * tokens).max(tuning.threads),
+            tile_vectors: (tile_chunks * chunk_bytes / 16 * tokens).max(threads),
         }
     }
 
@@ -153,11 +154,6 @@ impl Cut {
     /// Rows of a workgroup.
     pub(crate) fn group_rows(&self) -> usize {
         self.tuning.threads / self.lanes * self.tuning.rows * self.tuning.turns
-    }
-
-    /// Times that a workgroup takes rows.
-    pub(crate) fn turns(&self) -> usize {
-        self.tuning.turns
     }
 
     /// Tokens that share what was read of a matrix.
@@ -175,6 +171,7 @@ impl Cut {
             ("TILE", self.tile as u32),
             ("TILE_VECTORS", self.tile_vectors as u32),
             ("DEPTH", self.tuning.depth as u32),
+            ("TURNS", self.tuning.turns as u32),
         ])
     }
 }

@@ -11,7 +11,6 @@ struct Params {
     planes_up: vec3<u32>, // for step 0
     cols: u32,
     rows: u32,
-    n_turn: u32, // times that a workgroup takes ROWS rows of each team
 }
 var<immediate> p: Params;
 
@@ -38,8 +37,8 @@ fn main(
     let tokens = Tokens(vec4(row_in * p.cols), 1u, p.cols);
     let n_row = ROWS / select(1u, 2u, STEP == 0u);
     let turn_rows = THREADS / LANES * n_row;
-    for (var turn = 0u; turn < p.n_turn; turn++) {
-        let first = (group.x * p.n_turn + turn) * turn_rows;
+    for (var turn = 0u; turn < TURNS; turn++) {
+        let first = (group.x * TURNS + turn) * turn_rows;
         if p.rows <= first {
             break;
         }

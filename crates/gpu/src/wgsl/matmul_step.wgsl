@@ -8,7 +8,6 @@ struct Params {
     n_product: u32,
     matrices: array<vec4<u32>, 4>, // planes and rows
     outputs: array<vec4<u32>, 2>, // of two products each: the stride of a token, the place of the first number
-    n_turn: u32, // times that a workgroup takes ROWS rows of each team
 }
 var<immediate> p: Params;
 
@@ -29,8 +28,7 @@ fn main(
     var number = group.y * n_group.x + group.x;
     var product = 0u;
     for (; product < p.n_product; product++) {
-        let group_rows = turn_rows * p.n_turn;
-        let n = (p.matrices[product].w + group_rows - 1u) / group_rows;
+        let n = (p.matrices[product].w + TURNS * turn_rows - 1u) / (TURNS * turn_rows);
         if number < n {
             break;
         }
@@ -43,8 +41,8 @@ fn main(
     let token0 = group.z * TOKENS;
     let x_at = p.x_at + token0 * p.cols;
     let tokens = Tokens(x_at + vec4(0u, 1u, 2u, 3u) * p.cols, p.n_token - token0, p.cols);
-    for (var turn = 0u; turn < p.n_turn; turn++) {
-        let first = (number * p.n_turn + turn) * turn_rows;
+    for (var turn = 0u; turn < TURNS; turn++) {
+        let first = (number * TURNS + turn) * turn_rows;
         if matrix.w <= first {
             break;
         }

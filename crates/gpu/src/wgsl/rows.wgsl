@@ -10,9 +10,10 @@ override ROWS: u32; // at most 8
 override TOKENS: u32; // at most 4; ROWS · TOKENS at most 16
 override LANES: u32; // a power of two, at most 32
 override THREADS: u32; // of a workgroup
-override TILE: u32; // a multiple of CHUNK · LANES · DEPTH and of 8 chunks
+override TILE: u32; // a multiple of CHUNK · LANES and of 8 chunks
 override TILE_VECTORS: u32; // at least THREADS, and what TOKENS tokens of a tile take
 override DEPTH: u32; // at most 4
+override TURNS: u32; // times that a workgroup takes ROWS rows of each team
 
 @group(0) @binding(3) var<storage, read> x: array<f32>; // [_, cols]
 @group(0) @binding(4) var<storage, read> x4: array<vec4<f32>>; // the same
@@ -43,18 +44,20 @@ fn dots(rows: ptr<function, Rows>, tokens: Tokens, is_first: bool, thread: u32, 
     for (var first = 0u; first < n_chunk; first += TILE / CHUNK) {
         // Sums of large teams go through the memory of the tile.
         if is_first || TILE < tokens.cols || n_lane < LANES {
+            if !is_first || 0u < first {
+                workgroupBarrier();
+            }
             load_tile(tokens, first * CHUNK, thread);
+            workgroupBarrier();
         }
         let end = min(first + TILE / CHUNK, n_chunk);
-        for (var start = first + lane; start < end; start += DEPTH * LANES) {
-            for (var d = 0u; d < DEPTH; d++) {
-                let chunk = start + d * LANES;
-                var chunks = ahead[d];
-                ahead[d] = load_rows(rows, chunk + DEPTH * LANES, tokens.cols);
-                if chunk < end {
-                    add_chunk(&sums, &chunks, rows, chunk, chunk - first);
-                }
+        for (var chunk = first + lane; chunk < end; chunk += LANES) {
+            var chunks = ahead[0];
+            for (var d = 1u; d < DEPTH; d++) {
+                ahead[d - 1u] = ahead[d];
             }
+            ahead[DEPTH - 1u] = load_rows(rows, chunk + DEPTH * LANES, tokens.cols);
+            add_chunk(&sums, &chunks, rows, chunk, chunk - first);
         }
     }
     for (var i = 0u; i < ROWS * TOKENS; i++) {

@@ -3,68 +3,72 @@
 //
 // The 32 columns of a chunk of a token are `x = unit · X`, with whole numbers `X` of 24 bits, unit a power of two.
 // Their digits to base 256, signed bytes, are three planes. So
-//   Σ w·x = scale·unit·Σ (code − m)·X + (bias + m·scale)·Σ x,   m the middle code,
-// and the first sum is exact but for two roundings at its end: as precise as sums in f32.
+//   Σ w·x = scale·unit·Σ code·X + bias·Σ x,
+// and the first sum is exact but for two roundings at its end: as precise as sums in f32. Codes of eight bits are no
+// signed bytes; 128 is taken from them, and 128·scale added to their biases.
 
-// Vectors of a chunk of a token: planes 0 to 2 of its first and of its second half, four words of four columns each;
-// then unit, Σ x, and what the sums of planes 0 and 2 start with.
-const VECTORS: u32 = 7u;
-const FACTS: u32 = 6u;
-const ONES: u32 = 0x01010101u;
+// Vectors of a chunk of a token. A quarter of it has two: four columns' words of plane 0, twice, the same of plane 1;
+// the same of plane 2, unit, Σ x of the chunk. One is unused: with an odd number, threads that read neighbouring chunks
+// or write neighbouring quarters want different banks of memory.
+const VECTORS: u32 = 9u;
 
-// [TOKENS, VECTORS, TILE / CHUNK]: neighbours read neighbours.
+// [TOKENS, TILE / CHUNK, VECTORS]
 var<workgroup> x_tile: array<vec4<u32>, TILE_VECTORS>;
 
-fn place(token: u32, k: u32, chunk: u32) -> u32 {
-    return (token * VECTORS + k) * (TILE / CHUNK) + chunk;
+fn place(token: u32, chunk: u32) -> u32 {
+    return (token * (TILE / CHUNK) + chunk) * VECTORS;
 }
 
-// Columns `start .. start + TILE` of the tokens to workgroup memory: a thread half a chunk of one.
+// Columns `start .. start + TILE` of the tokens to workgroup memory: a thread a quarter of a chunk of each.
 fn load_tile(tokens: Tokens, start: u32, thread: u32) {
-    workgroupBarrier();
-    let n_half = min(TILE, tokens.cols - start) / 16u;
-    for (var first = 0u; first < TOKENS * n_half; first += THREADS) {
-        let item = first + thread;
-        let t = item / n_half;
-        let half = item % n_half;
-        var v: mat4x4<f32>;
-        if t < tokens.n {
-            let at = (tokens.at[t] + start) / 4u + 4u * half;
-            v = mat4x4(x4[at], x4[at + 1u], x4[at + 2u], x4[at + 3u]);
-        }
-        let largest4 = max(max(abs(v[0]), abs(v[1])), max(abs(v[2]), abs(v[3])));
-        var largest = max(max(largest4.x, largest4.y), max(largest4.z, largest4.w));
-        let sum4 = (v[0] + v[1]) + (v[2] + v[3]);
-        var sum = (sum4.x + sum4.y) + (sum4.z + sum4.w);
-        largest = max(largest, subgroupShuffleXor(largest, 1u));
-        sum += subgroupShuffleXor(sum, 1u);
-        let unit = unit_exponent(largest);
-        let inverse = bitcast<f32>((254u << 23u) - unit);
-        let columns = in_order(v);
-        var planes: array<vec4<u32>, 3>;
-        for (var k = 0u; k < 4u; k++) {
-            let digits = planes_of(columns[k] * inverse);
-            planes[0][k] = digits.x;
-            planes[1][k] = digits.y;
-            planes[2][k] = digits.z;
-        }
-        var low = (sum_of(planes[1]) << 8u) + sum_of(planes[0]);
-        var high = sum_of(planes[2]);
-        low += subgroupShuffleXor(low, 1u);
-        high += subgroupShuffleXor(high, 1u);
-        if t < TOKENS {
-            let chunk = half / 2u;
-            let k = half % 2u * 3u;
-            x_tile[place(t, k, chunk)] = planes[0];
-            x_tile[place(t, k + 1u, chunk)] = planes[1];
-            x_tile[place(t, k + 2u, chunk)] = planes[2];
-            if k == 0u {
-                let starts = bitcast<vec2<u32>>(vec2(low, high) * -start_code());
-                x_tile[place(t, FACTS, chunk)] = vec4(unit, bitcast<u32>(sum), starts);
+    let n_quarter = min(TILE, tokens.cols - start) / 8u;
+    for (var t = 0u; t < TOKENS; t++) {
+        for (var first = 0u; first < n_quarter; first += THREADS) {
+            let quarter = first + thread;
+            let is_there = quarter < n_quarter;
+            var v: mat2x4<f32>;
+            if is_there && t < tokens.n {
+                v = columns(tokens.at[t] + start, quarter);
+            }
+            let largest4 = max(abs(v[0]), abs(v[1]));
+            var largest = max(max(largest4.x, largest4.y), max(largest4.z, largest4.w));
+            let sum4 = v[0] + v[1];
+            var sum = (sum4.x + sum4.y) + (sum4.z + sum4.w);
+            for (var step = 1u; step < 4u; step *= 2u) {
+                largest = max(largest, subgroupShuffleXor(largest, step));
+                sum += subgroupShuffleXor(sum, step);
+            }
+            let unit = unit_exponent(largest);
+            let inverse = bitcast<f32>((254u << 23u) - unit);
+            let a = planes_of(v[0] * inverse);
+            let b = planes_of(v[1] * inverse);
+            if is_there {
+                let at = place(t, quarter / 4u) + quarter % 4u * 2u;
+                x_tile[at] = vec4(a.x, b.x, a.y, b.y);
+                x_tile[at + 1u] = vec4(a.z, b.z, unit, bitcast<u32>(sum));
             }
         }
     }
-    workgroupBarrier();
+}
+
+// The columns of the two words of a quarter, of the token that starts at number `at`.
+fn columns(at: u32, quarter: u32) -> mat2x4<f32> {
+    if BITS == 2u {
+        // A word is every fourth column of half a chunk.
+        let half = at / 4u + quarter / 2u * 4u;
+        let v = transpose(mat4x4(x4[half], x4[half + 1u], x4[half + 2u], x4[half + 3u]));
+        if quarter % 2u == 0u {
+            return mat2x4(v[0], v[1]);
+        }
+        return mat2x4(v[2], v[3]);
+    }
+    let a = x4[at / 4u + 2u * quarter];
+    let b = x4[at / 4u + 2u * quarter + 1u];
+    if BITS == 4u {
+        // Every second column of the quarter.
+        return mat2x4(vec4(a.xz, b.xz), vec4(a.yw, b.yw));
+    }
+    return mat2x4(a, b);
 }
 
 // The bits of the smallest power of two of which `largest` is at most 0x7f7f7f, what three signed digits can say.
@@ -86,14 +90,9 @@ fn planes_of(x: vec4<f32>) -> vec3<u32> {
     );
 }
 
-// What is still to be subtracted from codes that come as `chunk_bytes`.
-fn start_code() -> i32 {
-    return select(i32(1u << (BITS - 1u)), 0, BITS == 8u);
-}
-
-// Four codes of a chunk as signed bytes: number `k` of eight such words, with the columns that `in_order` gives it.
+// Four codes of a chunk as signed bytes: number `k` of eight such words, with the columns that `columns` gives it.
 fn chunk_bytes(c: Chunk, k: u32) -> u32 {
-    let mask = ((1u << BITS) - 1u) * ONES;
+    let mask = ((1u << BITS) - 1u) * 0x01010101u;
     if BITS == 8u {
         return c.words[k] ^ 0x80808080u; // code - 128
     }
@@ -113,27 +112,6 @@ fn chunk_bytes(c: Chunk, k: u32) -> u32 {
     return ((halves & 0x00ff00ffu) | ((halves << ((8u - BITS) % 32u)) & 0xff00ff00u)) & mask;
 }
 
-// Columns `4·i .. 4·i + 4` of half a chunk are `v[i]`: those of its four words of codes.
-fn in_order(v: mat4x4<f32>) -> mat4x4<f32> {
-    if BITS == 2u {
-        return transpose(v);
-    }
-    if BITS == 4u {
-        return mat4x4(
-            vec4(v[0].xz, v[1].xz),
-            vec4(v[0].yw, v[1].yw),
-            vec4(v[2].xz, v[3].xz),
-            vec4(v[2].yw, v[3].yw),
-        );
-    }
-    return v;
-}
-
-fn sum_of(plane: vec4<u32>) -> i32 {
-    return (dot4I8Packed(plane.x, ONES) + dot4I8Packed(plane.y, ONES))
-        + (dot4I8Packed(plane.z, ONES) + dot4I8Packed(plane.w, ONES));
-}
-
 // Adds the products of a chunk, which is number `at` of the tile.
 fn add_chunk(
     sums: ptr<function, Sums>,
@@ -145,38 +123,34 @@ fn add_chunk(
     var low: array<i32, 16>;
     var middle: array<i32, 16>;
     var high: array<i32, 16>;
-    var facts: array<vec4<u32>, 4>;
-    for (var t = 0u; t < TOKENS; t++) {
-        facts[t] = x_tile[place(t, FACTS, at)];
+    var facts: array<vec2<u32>, 4>;
+    for (var q = 0u; q < 4u; q++) {
+        var codes: array<vec2<u32>, 8>;
         for (var r = 0u; r < ROWS; r++) {
-            low[r * TOKENS + t] = bitcast<i32>(facts[t].z);
-            high[r * TOKENS + t] = bitcast<i32>(facts[t].w);
-        }
-    }
-    for (var half = 0u; half < 2u; half++) {
-        var codes: array<vec4<u32>, 8>;
-        for (var r = 0u; r < ROWS; r++) {
-            for (var k = 0u; k < 4u; k++) {
-                codes[r][k] = chunk_bytes((*chunks)[r], 4u * half + k);
-            }
+            codes[r] = vec2(chunk_bytes((*chunks)[r], 2u * q), chunk_bytes((*chunks)[r], 2u * q + 1u));
         }
         for (var t = 0u; t < TOKENS; t++) {
-            let p0 = x_tile[place(t, 3u * half, at)];
-            let p1 = x_tile[place(t, 3u * half + 1u, at)];
-            let p2 = x_tile[place(t, 3u * half + 2u, at)];
+            let place = place(t, at) + 2u * q;
+            let v = x_tile[place];
+            let rest = x_tile[place + 1u];
+            facts[t] = rest.zw;
             for (var r = 0u; r < ROWS; r++) {
                 let i = r * TOKENS + t;
-                for (var k = 0u; k < 4u; k++) {
-                    low[i] += dot4I8Packed(codes[r][k], p0[k]);
-                    middle[i] += dot4I8Packed(codes[r][k], p1[k]);
-                    high[i] += dot4I8Packed(codes[r][k], p2[k]);
-                }
+                low[i] += dot4I8Packed(codes[r].x, v.x);
+                low[i] += dot4I8Packed(codes[r].y, v.y);
+                middle[i] += dot4I8Packed(codes[r].x, v.z);
+                middle[i] += dot4I8Packed(codes[r].y, v.w);
+                high[i] += dot4I8Packed(codes[r].x, rest.x);
+                high[i] += dot4I8Packed(codes[r].y, rest.y);
             }
         }
     }
     for (var r = 0u; r < ROWS; r++) {
         let factors = chunk_scale_bias((*chunks)[r], (*rows)[r], chunk);
-        let bias = fma(f32(1u << (BITS - 1u)), factors.x, factors.y);
+        var bias = factors.y;
+        if BITS == 8u {
+            bias = fma(128.0, factors.x, bias);
+        }
         for (var t = 0u; t < TOKENS; t++) {
             let i = r * TOKENS + t;
             // Two digits fit: |Σ| is below 2²¹ for 32 products.

@@ -7,7 +7,6 @@ var<workgroup> x_tile: array<vec4<f32>, TILE_VECTORS>;
 
 // Columns `start .. start + TILE` of the tokens to workgroup memory, with zeros behind the last one.
 fn load_tile(tokens: Tokens, start: u32, thread: u32) {
-    workgroupBarrier();
     let n_col = min(TILE, tokens.cols - start);
     let n_vector = (n_col + CHUNK - 1u) / CHUNK * VECTORS;
     for (var t = 0u; t < TOKENS; t++) {
@@ -27,7 +26,6 @@ fn load_tile(tokens: Tokens, start: u32, thread: u32) {
             x_tile[place(t, i % VECTORS, i / VECTORS)] = value;
         }
     }
-    workgroupBarrier();
 }
 
 // Where vector `k` of a chunk of a token lies: chunks are exchanged among eight so that neither those who write
