@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io::{self, Write};
+use std::time::Instant;
 
 use kernels::{AttentionShape, DeltaShape, KvFormat};
 
@@ -68,9 +69,9 @@ pub fn run(adapter: Option<usize>, out: &mut dyn Write) -> Result<(), Box<dyn Er
     let bench = Bench { context };
     let small = bench.floats(64);
     let add = |_: usize| bench.context.add(small.bind(), small.bind(), 1);
-    let mut warm_s = 0.0;
-    while warm_s < WARM_UP_S {
-        warm_s += bench.context.time_s(|| (0..N_DISPATCH_MAX).for_each(add));
+    let start = Instant::now();
+    while start.elapsed().as_secs_f64() < WARM_UP_S {
+        bench.context.time_s(|| (0..N_DISPATCH_MAX).for_each(add));
     }
     bench.row(out, "one number", &add)?;
     for model in &MODELS {

@@ -8,11 +8,7 @@ use crate::kernel::Kernel;
 
 static STEP: Kernel = Kernel {
     name: "delta_step",
-    wgsl: &[
-        include_str!("../wgsl/reduce.wgsl"),
-        include_str!("../wgsl/activations.wgsl"),
-        include_str!("../wgsl/delta_step.wgsl"),
-    ],
+    wgsl: &[include_str!("../wgsl/activations.wgsl"), include_str!("../wgsl/delta_step.wgsl")],
     access: &[Write, Read, Read, Read, Read, Read, Read, Read, Read, Write, Write, Write],
 };
 
@@ -65,9 +61,13 @@ const N_PIECE: usize = 8;
 /// Columns of a state that a workgroup takes over the pieces.
 const N_COLUMN_SCAN: usize = 16;
 /// Rows of a state that a thread keeps.
-const N_ROW_STEP: usize = 64;
+const N_ROW_STEP: usize = 32;
+/// Most taps of a convolution.
+const N_CONV_MAX: usize = 16;
 /// Threads of a workgroup.
 const N_THREAD: usize = 256;
+/// Most threads of a workgroup that has a whole state.
+const N_THREAD_STEP: usize = 512;
 
 /// As [`kernels::DeltaWeights`].
 #[derive(Clone, Copy)]
@@ -167,22 +167,20 @@ impl Context {
         token: usize,
     ) {
         let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv } = shape;
-        assert!(dk <= DK_MAX && dv <= DV_MAX && n_head_k <= N_HEAD_K_MAX, "{shape:?}");
-        let n_column = N_THREAD / dk.div_ceil(N_ROW_STEP).next_power_of_two();
+        assert!(
+            dk <= DK_MAX && dv <= DV_MAX && n_head_k <= N_HEAD_K_MAX && n_conv <= N_CONV_MAX,
+            "{shape:?}"
+        );
+        let n_thread = self.threads_max(N_THREAD_STEP);
+        let n_column = n_thread / dk.div_ceil(N_ROW_STEP).next_power_of_two();
+        let constants = [("N_THREAD", n_thread), ("COLUMNS", n_column), ("N_CONV", n_conv)]
+            .map(|(name, n)| (name, n as u32));
         let DeltaWeights { conv, decay, dt_bias, norm, eps } = *weights;
         let DeltaTokens { qkv, b, a, z, out } = *tokens;
-        let params = [
-            n_head_k as u32,
-            n_head_v as u32,
-            dk as u32,
-            dv as u32,
-            n_conv as u32,
-            token as u32,
-            eps.to_bits(),
-        ];
+        let params = [n_head_k as u32, n_head_v as u32, dk as u32, dv as u32, token as u32, eps.to_bits()];
         let buffers =
             [self.control(), qkv, b, a, z, conv, decay, dt_bias, norm, states.conv, states.state, out];
-        self.run(&STEP, &[("COLUMNS", n_column as u32)], &buffers, &params, [n_head_v as u32, 1, 1]);
+        self.run(&STEP, &constants, &buffers, &params, [n_head_v as u32, 1, 1]);
     }
 
     /// A gated delta-net between its projections: see [`kernels::Backend::delta_net`].

@@ -29,6 +29,8 @@ var<immediate> p: Params;
 @group(0) @binding(6) var<storage, read_write> keys: array<u32>; // [n_pos, n_head_kv, n_word]
 @group(0) @binding(7) var<storage, read_write> values: array<u32>; // [n_pos, n_head_kv, n_word]
 
+const N_THREAD: u32 = 256u;
+
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,

@@ -35,6 +35,8 @@ fn convolve(t: u32, channel: u32, n_channel: u32) -> f32 {
     return silu(sum);
 }
 
+const N_THREAD: u32 = 256u;
+
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,

@@ -13,6 +13,8 @@ var<immediate> p: Params;
 @group(0) @binding(1) var<storage, read> norm: array<f32>; // [dv]
 @group(0) @binding(2) var<storage, read_write> out: array<f32>; // [_, dv]
 
+const N_THREAD: u32 = 256u;
+
 @compute @workgroup_size(256)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
