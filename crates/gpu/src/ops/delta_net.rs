@@ -14,11 +14,7 @@ static STEP: Kernel = Kernel {
 
 static CONV: Kernel = Kernel {
     name: "delta_conv",
-    wgsl: &[
-        include_str!("../wgsl/reduce.wgsl"),
-        include_str!("../wgsl/activations.wgsl"),
-        include_str!("../wgsl/delta_conv.wgsl"),
-    ],
+    wgsl: &[include_str!("../wgsl/activations.wgsl"), include_str!("../wgsl/delta_conv.wgsl")],
     access: &[Read, Read, Read, Write],
 };
 
@@ -43,11 +39,7 @@ static SCAN: Kernel = Kernel {
 
 static NORM: Kernel = Kernel {
     name: "delta_norm",
-    wgsl: &[
-        include_str!("../wgsl/reduce.wgsl"),
-        include_str!("../wgsl/activations.wgsl"),
-        include_str!("../wgsl/delta_norm.wgsl"),
-    ],
+    wgsl: &[include_str!("../wgsl/activations.wgsl"), include_str!("../wgsl/delta_norm.wgsl")],
     access: &[Read, Read, Write],
 };
 
@@ -64,6 +56,8 @@ const N_COLUMN_SCAN: usize = 16;
 const N_ROW_STEP: usize = 32;
 /// Most taps of a convolution.
 const N_CONV_MAX: usize = 16;
+/// Heads of tokens that a workgroup convolves or norms.
+const N_ROW_GROUP: usize = 8;
 /// Threads of a workgroup.
 const N_THREAD: usize = 256;
 /// Most threads of a workgroup that has a whole state.
@@ -214,16 +208,16 @@ impl Context {
     ) {
         let shape = scratch.shape;
         let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv } = shape;
-        assert!(dk <= DK_MAX, "{shape:?}");
+        assert!(dk <= DK_MAX && n_conv <= N_CONV_MAX, "{shape:?}");
         let [n_head_k, n_head_v, dk, dv, n_conv] = [n_head_k, n_head_v, dk, dv, n_conv].map(|n| n as u32);
         let [pos, first, n_token] = [pos, first, n_token].map(|n| n as u32);
         let DeltaTokens { qkv, b, a, z, out } = *tokens;
         let [mixed, w, u, answers, gates] =
             [&scratch.mixed, &scratch.w, &scratch.u, &scratch.answers, &scratch.gates].map(Buf::bind);
 
-        let params = [n_head_k, n_head_v, dk, dv, n_conv, first, n_token];
-        let groups = [2 * n_head_k + n_head_v, n_token, 1];
-        self.run(&CONV, &[], &[qkv, weights.conv, states.conv, mixed], &params, groups);
+        let params = [n_head_k, n_head_v, dk, dv, first, n_token];
+        let groups = [2 * n_head_k + n_head_v, n_token.div_ceil(N_ROW_GROUP as u32), 1];
+        self.run(&CONV, &[("N_CONV", n_conv)], &[qkv, weights.conv, states.conv, mixed], &params, groups);
         let n_channel = shape.n_channel();
         let groups = [n_channel.div_ceil(N_THREAD) as u32, 1, 1];
         self.run(&SHIFT, &[], &[qkv, states.conv], &[n_channel as u32, n_conv, first, n_token], groups);
@@ -238,7 +232,13 @@ impl Context {
         self.run(&SCAN, &[], &buffers, &params, groups);
         let n_row = n_token * n_head_v;
         let params = [dv, weights.eps.to_bits(), first * n_head_v, n_row];
-        self.run(&NORM, &[], &[z, weights.norm, out], &params, self.grid(n_row as usize));
+        self.run(
+            &NORM,
+            &[],
+            &[z, weights.norm, out],
+            &params,
+            self.grid((n_row as usize).div_ceil(N_ROW_GROUP)),
+        );
     }
 }
 
