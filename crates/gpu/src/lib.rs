@@ -9,6 +9,8 @@ mod backend;
 #[cfg(feature = "bench")]
 pub mod bench;
 #[cfg(feature = "bench")]
+pub mod bench_ops;
+#[cfg(feature = "bench")]
 pub mod bench_prompt;
 mod context;
 mod format;

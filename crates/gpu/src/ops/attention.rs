@@ -22,12 +22,11 @@ static PREPARE: Kernel = Kernel {
 };
 
 static BLOCKS: Kernel = Kernel {
-    name: "attention_blocks",
+    name: "attention_step",
     wgsl: &[
-        include_str!("../wgsl/activations.wgsl"),
         include_str!("../wgsl/attention_fold.wgsl"),
-        include_str!("../wgsl/attention_block.wgsl"),
-        include_str!("../wgsl/attention_blocks.wgsl"),
+        include_str!("../wgsl/attention_cache.wgsl"),
+        include_str!("../wgsl/attention_step.wgsl"),
     ],
     access: &[Read, Read, Read, Write],
 };
@@ -37,6 +36,7 @@ static ROWS: Kernel = Kernel {
     wgsl: &[
         include_str!("../wgsl/activations.wgsl"),
         include_str!("../wgsl/attention_fold.wgsl"),
+        include_str!("../wgsl/attention_cache.wgsl"),
         include_str!("../wgsl/attention_block.wgsl"),
         include_str!("../wgsl/attention_rows.wgsl"),
     ],
@@ -57,17 +57,19 @@ static MERGE: Kernel = Kernel {
 pub(crate) const HEAD_DIM_MAX: usize = 1024;
 /// Most dims of a head of which a thread keeps its sums.
 const HEAD_DIM_ROWS_MAX: usize = 256;
+/// Threads of a workgroup that prepares a head.
+const N_THREAD_PREPARE: usize = 256;
 /// Positions of a block, and blocks of a split: as in `attention_fold.wgsl`.
 const BLOCK: usize = 64;
 const SPLIT_BLOCKS: usize = 16;
-/// Query rows of a workgroup of which a thread has four columns.
-const N_ROW_TILE: usize = 64;
-/// Most query rows of a workgroup of which a thread has one column.
-const N_ROW_BLOCK: usize = 16;
+/// Query rows of a workgroup that walks.
+const N_ROW_WALK: usize = 64;
+/// Query rows of a vector, of which a workgroup of a block has one, or two where more than so many workgroups would
+/// read the same keys and values again.
+const N_ROW_QUAD: usize = 4;
+const N_GROUP_QUAD: usize = 256;
 /// From so many workgroups on, walking keeps a device busy.
 const N_WALK_MIN: usize = 48;
-/// Up to so many positions, walking takes no longer than a second dispatch.
-const N_POS_WALK: usize = 2 * BLOCK;
 /// Mesa's CPU emulation silently leaves all loops of a kernel after about so many iterations in total.
 const N_ITERATION_EMULATED: usize = 65_535;
 /// Dims of a merging workgroup.
@@ -175,7 +177,9 @@ impl Context {
         let Heads { q, k, v } = *heads;
         let buffers = [self.args_bind(), q, k, v, norms.q, norms.k, kv.keys.bind(), kv.values.bind()];
         let groups = [(shape.n_head + 2 * shape.n_head_kv) as u32, n_token as u32, 1];
-        self.run(&PREPARE, &[("FORMAT", format_number(kv.format))], &buffers, &params, groups);
+        let n_own = shape.head_dim.div_ceil(N_THREAD_PREPARE);
+        let constants = [("FORMAT", format_number(kv.format)), ("N_OWN", n_own as u32)];
+        self.run(&PREPARE, &constants, &buffers, &params, groups);
     }
 
     /// Attention of prepared queries `q` over the cache, then the gate: see [`kernels::Backend::attention`].
@@ -189,9 +193,8 @@ impl Context {
         n_token: usize,
     ) {
         let AttentionShape { n_head, n_head_kv, .. } = kv.shape;
-        let n_walk = (n_token * n_head / n_head_kv).div_ceil(N_ROW_TILE) * n_head_kv;
-        let is_short = pos + n_token <= N_POS_WALK;
-        let way = if self.can_walk(kv.shape, pos + n_token) && (n_walk >= N_WALK_MIN || is_short) {
+        let n_walk = (n_token * n_head / n_head_kv).div_ceil(N_ROW_WALK) * n_head_kv;
+        let way = if self.can_walk(kv.shape, pos + n_token) && n_walk >= N_WALK_MIN {
             Way::Rows
         } else {
             Way::Blocks(PARTIAL_BYTES / 4)
@@ -260,7 +263,7 @@ impl Attend<'_> {
         n_token
     }
 
-    /// Of `wgsl/attention_block.wgsl`.
+    /// Of `wgsl/attention_cache.wgsl`.
     fn params(&self, first_block: usize, stats_at: usize) -> [u32; 15] {
         let shape = self.kv.shape;
         let (code_bytes, row_bytes) = row_bytes(self.kv.format, shape.head_dim);
@@ -283,27 +286,15 @@ impl Attend<'_> {
         ]
     }
 
-    fn constants(&self, n_row: u32, n_column: u32, slab: u32) -> [(&'static str, u32); 5] {
-        let n_thread = n_row / 4 * 64 / n_column;
-        let format = format_number(self.kv.format);
-        [("ROWS", n_row), ("COLUMNS", n_column), ("SLAB", slab), ("N_THREAD", n_thread), ("FORMAT", format)]
-    }
-
-    /// Constants for tiles of query rows, and the rows of a tile.
-    fn tiles(&self, n_row_max: usize) -> ([(&'static str, u32); 5], usize) {
-        let n_row = (self.n_token * self.n_rep()).next_multiple_of(4).next_power_of_two().min(n_row_max);
-        let is_large = n_row > N_ROW_BLOCK;
-        let n_row = if is_large { N_ROW_TILE } else { n_row };
-        let (n_column, slab) = if is_large { (4, 16) } else { (1, 64) };
-        (self.constants(n_row as u32, n_column, slab), n_row)
+    fn format(&self) -> (&'static str, u32) {
+        ("FORMAT", format_number(self.kv.format))
     }
 
     fn rows(&self) {
-        let (constants, n_row) = self.tiles(N_ROW_TILE);
-        let n_tile = (self.n_token * self.n_rep()).div_ceil(n_row);
+        let n_tile = (self.n_token * self.n_rep()).div_ceil(N_ROW_WALK);
         let buffers = [self.q, self.kv.keys.bind(), self.kv.values.bind(), self.out];
         let groups = [n_tile as u32, self.kv.shape.n_head_kv as u32, 1];
-        self.context.run(&ROWS, &constants, &buffers, &self.params(0, 0), groups);
+        self.context.run(&ROWS, &[self.format()], &buffers, &self.params(0, 0), groups);
     }
 
     /// With a scratch of `n_float`.
@@ -317,8 +308,10 @@ impl Attend<'_> {
         let stats_at = n_block_max * n_row * head_dim;
         let carry_at = stats_at + n_block_max * 2 * n_row;
 
-        let (constants, n_row_tile) = self.tiles(N_ROW_BLOCK);
-        let n_tile = (self.n_token * self.n_rep()).div_ceil(n_row_tile);
+        let n_quad = (self.n_token * self.n_rep()).div_ceil(N_ROW_QUAD);
+        let n_quad_tile = if n_quad == 1 || n_block * n_head_kv * n_quad <= N_GROUP_QUAD { 1 } else { 2 };
+        let n_tile = n_quad.div_ceil(n_quad_tile);
+        let constants = [self.format(), ("N_QUAD", n_quad_tile as u32)];
         let buffers = [self.q, self.kv.keys.bind(), self.kv.values.bind(), self.scratch.bind()];
         for (piece, first) in (0..n_block).step_by(n_block_max).enumerate() {
             let n = n_block_max.min(n_block - first);

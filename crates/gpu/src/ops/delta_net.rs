@@ -8,21 +8,13 @@ use crate::kernel::Kernel;
 
 static STEP: Kernel = Kernel {
     name: "delta_step",
-    wgsl: &[
-        include_str!("../wgsl/reduce.wgsl"),
-        include_str!("../wgsl/activations.wgsl"),
-        include_str!("../wgsl/delta_step.wgsl"),
-    ],
+    wgsl: &[include_str!("../wgsl/activations.wgsl"), include_str!("../wgsl/delta_step.wgsl")],
     access: &[Write, Read, Read, Read, Read, Read, Read, Read, Read, Write, Write, Write],
 };
 
 static CONV: Kernel = Kernel {
     name: "delta_conv",
-    wgsl: &[
-        include_str!("../wgsl/reduce.wgsl"),
-        include_str!("../wgsl/activations.wgsl"),
-        include_str!("../wgsl/delta_conv.wgsl"),
-    ],
+    wgsl: &[include_str!("../wgsl/activations.wgsl"), include_str!("../wgsl/delta_conv.wgsl")],
     access: &[Read, Read, Read, Write],
 };
 
@@ -47,11 +39,7 @@ static SCAN: Kernel = Kernel {
 
 static NORM: Kernel = Kernel {
     name: "delta_norm",
-    wgsl: &[
-        include_str!("../wgsl/reduce.wgsl"),
-        include_str!("../wgsl/activations.wgsl"),
-        include_str!("../wgsl/delta_norm.wgsl"),
-    ],
+    wgsl: &[include_str!("../wgsl/activations.wgsl"), include_str!("../wgsl/delta_norm.wgsl")],
     access: &[Read, Read, Write],
 };
 
@@ -65,9 +53,15 @@ const N_PIECE: usize = 8;
 /// Columns of a state that a workgroup takes over the pieces.
 const N_COLUMN_SCAN: usize = 16;
 /// Rows of a state that a thread keeps.
-const N_ROW_STEP: usize = 64;
+const N_ROW_STEP: usize = 32;
+/// Most taps of a convolution.
+const N_CONV_MAX: usize = 16;
+/// Heads of tokens that a workgroup convolves or norms.
+const N_ROW_GROUP: usize = 8;
 /// Threads of a workgroup.
 const N_THREAD: usize = 256;
+/// Most threads of a workgroup that has a whole state.
+const N_THREAD_STEP: usize = 512;
 
 /// As [`kernels::DeltaWeights`].
 #[derive(Clone, Copy)]
@@ -167,22 +161,20 @@ impl Context {
         token: usize,
     ) {
         let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv } = shape;
-        assert!(dk <= DK_MAX && dv <= DV_MAX && n_head_k <= N_HEAD_K_MAX, "{shape:?}");
-        let n_column = N_THREAD / dk.div_ceil(N_ROW_STEP).next_power_of_two();
+        assert!(
+            dk <= DK_MAX && dv <= DV_MAX && n_head_k <= N_HEAD_K_MAX && n_conv <= N_CONV_MAX,
+            "{shape:?}"
+        );
+        let n_thread = self.threads_max(N_THREAD_STEP);
+        let n_column = n_thread / dk.div_ceil(N_ROW_STEP).next_power_of_two();
+        let constants = [("N_THREAD", n_thread), ("COLUMNS", n_column), ("N_CONV", n_conv)]
+            .map(|(name, n)| (name, n as u32));
         let DeltaWeights { conv, decay, dt_bias, norm, eps } = *weights;
         let DeltaTokens { qkv, b, a, z, out } = *tokens;
-        let params = [
-            n_head_k as u32,
-            n_head_v as u32,
-            dk as u32,
-            dv as u32,
-            n_conv as u32,
-            token as u32,
-            eps.to_bits(),
-        ];
+        let params = [n_head_k as u32, n_head_v as u32, dk as u32, dv as u32, token as u32, eps.to_bits()];
         let buffers =
             [self.control(), qkv, b, a, z, conv, decay, dt_bias, norm, states.conv, states.state, out];
-        self.run(&STEP, &[("COLUMNS", n_column as u32)], &buffers, &params, [n_head_v as u32, 1, 1]);
+        self.run(&STEP, &constants, &buffers, &params, [n_head_v as u32, 1, 1]);
     }
 
     /// A gated delta-net between its projections: see [`kernels::Backend::delta_net`].
@@ -216,16 +208,16 @@ impl Context {
     ) {
         let shape = scratch.shape;
         let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv } = shape;
-        assert!(dk <= DK_MAX, "{shape:?}");
+        assert!(dk <= DK_MAX && n_conv <= N_CONV_MAX, "{shape:?}");
         let [n_head_k, n_head_v, dk, dv, n_conv] = [n_head_k, n_head_v, dk, dv, n_conv].map(|n| n as u32);
         let [pos, first, n_token] = [pos, first, n_token].map(|n| n as u32);
         let DeltaTokens { qkv, b, a, z, out } = *tokens;
         let [mixed, w, u, answers, gates] =
             [&scratch.mixed, &scratch.w, &scratch.u, &scratch.answers, &scratch.gates].map(Buf::bind);
 
-        let params = [n_head_k, n_head_v, dk, dv, n_conv, first, n_token];
-        let groups = [2 * n_head_k + n_head_v, n_token, 1];
-        self.run(&CONV, &[], &[qkv, weights.conv, states.conv, mixed], &params, groups);
+        let params = [n_head_k, n_head_v, dk, dv, first, n_token];
+        let groups = [2 * n_head_k + n_head_v, n_token.div_ceil(N_ROW_GROUP as u32), 1];
+        self.run(&CONV, &[("N_CONV", n_conv)], &[qkv, weights.conv, states.conv, mixed], &params, groups);
         let n_channel = shape.n_channel();
         let groups = [n_channel.div_ceil(N_THREAD) as u32, 1, 1];
         self.run(&SHIFT, &[], &[qkv, states.conv], &[n_channel as u32, n_conv, first, n_token], groups);
@@ -240,7 +232,13 @@ impl Context {
         self.run(&SCAN, &[], &buffers, &params, groups);
         let n_row = n_token * n_head_v;
         let params = [dv, weights.eps.to_bits(), first * n_head_v, n_row];
-        self.run(&NORM, &[], &[z, weights.norm, out], &params, self.grid(n_row as usize));
+        self.run(
+            &NORM,
+            &[],
+            &[z, weights.norm, out],
+            &params,
+            self.grid((n_row as usize).div_ceil(N_ROW_GROUP)),
+        );
     }
 }
 

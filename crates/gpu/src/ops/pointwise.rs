@@ -6,7 +6,11 @@ use crate::kernel::Kernel;
 
 static RMS_NORM: Kernel = Kernel {
     name: "rms_norm",
-    wgsl: &[include_str!("../wgsl/reduce.wgsl"), include_str!("../wgsl/rms_norm.wgsl")],
+    wgsl: &[
+        include_str!("../wgsl/reduce.wgsl"),
+        include_str!("../wgsl/norm_row.wgsl"),
+        include_str!("../wgsl/rms_norm.wgsl"),
+    ],
     access: &[Read, Read, Write],
 };
 
@@ -15,7 +19,11 @@ static ADD: Kernel =
 
 static ADD_NORM: Kernel = Kernel {
     name: "add_norm",
-    wgsl: &[include_str!("../wgsl/reduce.wgsl"), include_str!("../wgsl/add_norm.wgsl")],
+    wgsl: &[
+        include_str!("../wgsl/reduce.wgsl"),
+        include_str!("../wgsl/norm_row.wgsl"),
+        include_str!("../wgsl/add_norm.wgsl"),
+    ],
     access: &[Read, Write, Read, Read, Write],
 };
 
@@ -33,6 +41,7 @@ static COMBINE_NORM: Kernel = Kernel {
     name: "combine_norm",
     wgsl: &[
         include_str!("../wgsl/reduce.wgsl"),
+        include_str!("../wgsl/norm_row.wgsl"),
         include_str!("../wgsl/activations.wgsl"),
         include_str!("../wgsl/combine_sum.wgsl"),
         include_str!("../wgsl/combine_norm.wgsl"),
@@ -42,6 +51,9 @@ static COMBINE_NORM: Kernel = Kernel {
 
 /// Threads of a workgroup.
 const N_THREAD: usize = 256;
+/// Most threads of a workgroup for a row, and numbers that a thread has under way.
+const N_THREAD_ROW: usize = 512;
+const N_OWN_MAX: usize = 8;
 
 /// What [`Context::combine`] adds up.
 #[derive(Clone, Copy)]
@@ -66,6 +78,17 @@ impl Combine<'_> {
 }
 
 impl Context {
+    /// Of `wgsl/norm_row.wgsl`, for rows of `d`: the bits depend on them.
+    fn norm_constants(&self, d: usize) -> [(&'static str, u32); 2] {
+        let n_thread = self.threads_max(N_THREAD_ROW);
+        [("N_THREAD", n_thread as u32), ("N_OWN", d.div_ceil(n_thread).clamp(1, N_OWN_MAX) as u32)]
+    }
+
+    /// `n` threads of a workgroup where the device has so many, or else those that all devices have.
+    pub(crate) fn threads_max(&self, n: usize) -> usize {
+        if n <= self.limits.max_compute_invocations_per_workgroup as usize { n } else { N_THREAD }
+    }
+
     /// `x[i] += y[i]` for the first `n` numbers, unless word 0 of the control buffer is set.
     pub(crate) fn add(&self, x: Bind<'_>, y: Bind<'_>, n: usize) {
         self.run(&ADD, &[], &[self.control(), x, y], &[n as u32], self.grid(n.div_ceil(N_THREAD)));
@@ -81,7 +104,13 @@ impl Context {
         n_row: usize,
     ) {
         let params = [d as u32, eps.to_bits(), n_row as u32];
-        self.run(&ADD_NORM, &[], &[self.control(), x, y, weight, h], &params, self.grid(n_row));
+        self.run(
+            &ADD_NORM,
+            &self.norm_constants(d),
+            &[self.control(), x, y, weight, h],
+            &params,
+            self.grid(n_row),
+        );
     }
 
     /// Adds the experts' results to `x [n_token, d]`, as [`kernels::Backend::combine`] says, unless word 0 of the
@@ -102,7 +131,7 @@ impl Context {
     ) {
         let shared = c.shared.unwrap_or(c.routed);
         let buffers = [self.control(), x, c.routed, c.weights.0, shared, weight, h];
-        self.run(&COMBINE_NORM, &[], &buffers, &c.params(eps), self.grid(c.n_token));
+        self.run(&COMBINE_NORM, &self.norm_constants(c.d), &buffers, &c.params(eps), self.grid(c.n_token));
     }
 
     /// `out[t] = x[t] / sqrt(mean(x[t]²) + eps) ⊙ weight`, `x` and `out` `[n_row, d]`.
@@ -114,7 +143,7 @@ impl Context {
         n_row: usize,
     ) {
         let params = [d as u32, eps.to_bits(), n_row as u32];
-        self.run(&RMS_NORM, &[], &[x, weight, out], &params, self.grid(n_row));
+        self.run(&RMS_NORM, &self.norm_constants(d), &[x, weight, out], &params, self.grid(n_row));
     }
 }
 

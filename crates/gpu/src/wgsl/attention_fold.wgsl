@@ -4,6 +4,8 @@
 
 const BLOCK: u32 = 64u;
 const SPLIT_BLOCKS: u32 = 16u;
+// Dims of a dot that are summed up at a time.
+const DOT_DIMS: u32 = 32u;
 // A score of what is not seen. Finite: compilers may assume that there are no infinities.
 const UNSEEN: f32 = -1e30;
 // Scores below it are `UNSEEN`.

@@ -53,30 +53,28 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         let carry = p.carry_from + 2u * row;
         total = vec4(partials[carry], partials[carry + 1u], out[place], 0.0);
     }
+    let gate_at = (p.first_head + row) * p.q_stride + p.head_dim + dim_read;
+    var gate = 0.0;
+    if p.is_gated != 0u {
+        gate = q[gate_at];
+    }
     let n_split = (p.n_block + SPLIT_BLOCKS - 1u) / SPLIT_BLOCKS;
     for (var first = 0u; first < n_split; first += N_LANE) {
         let start = (first + lane) * SPLIT_BLOCKS;
-        let end = min(p.n_block, start + SPLIT_BLOCKS);
         var split = vec4(UNSEEN, 0.0, 0.0, 0.0);
-        // Four loads under way.
-        for (var block = start; block < end; block += 4u) {
-            let last = end - 1u;
-            let a = partial(row, block, dim_read);
-            let b = partial(row, min(block + 1u, last), dim_read);
-            let c = partial(row, min(block + 2u, last), dim_read);
-            let d = partial(row, min(block + 3u, last), dim_read);
-            split = fold_one(split, a);
-            if block + 1u < end {
-                split = fold_one(split, b);
+        if start < p.n_block {
+            // All on their way.
+            var blocks: array<vec4<f32>, SPLIT_BLOCKS>;
+            for (var i = 0u; i < SPLIT_BLOCKS; i++) {
+                blocks[i] = partial(row, min(start + i, p.n_block - 1u), dim_read);
             }
-            if block + 2u < end {
-                split = fold_one(split, c);
-            }
-            if block + 3u < end {
-                split = fold_one(split, d);
+            for (var i = 0u; i < SPLIT_BLOCKS; i++) {
+                split = select(split, fold_one(split, blocks[i]), start + i < p.n_block);
             }
         }
-        workgroupBarrier();
+        if first > 0u {
+            workgroupBarrier();
+        }
         folded[thread] = split;
         workgroupBarrier();
         for (var i = 0u; i < min(N_LANE, n_split - first); i++) {
@@ -96,7 +94,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
     }
     var value = total.z / total.y;
     if p.is_gated != 0u {
-        value *= sigmoid(q[(p.first_head + row) * p.q_stride + p.head_dim + dim]);
+        value *= sigmoid(gate);
     }
     out[place] = value;
 }

@@ -29,7 +29,38 @@ var<immediate> p: Params;
 @group(0) @binding(6) var<storage, read_write> keys: array<u32>; // [n_pos, n_head_kv, n_word]
 @group(0) @binding(7) var<storage, read_write> values: array<u32>; // [n_pos, n_head_kv, n_word]
 
-@compute @workgroup_size(256)
+const N_THREAD: u32 = 256u;
+// Dims of a thread, N_THREAD apart.
+override N_OWN: u32; // at most 4
+
+// What becomes of a dim: its number and that of the dim that it is rotated with, both to be normed, and how much each
+// counts.
+struct Turn {
+    value: f32,
+    other: f32,
+    value_share: f32,
+    other_share: f32,
+}
+
+// The dim that dim i is rotated with, or itself.
+fn other_of(i: u32) -> u32 {
+    if i >= 2u * p.n_pair {
+        return i;
+    }
+    return select(i - p.n_pair, i + p.n_pair, i < p.n_pair);
+}
+
+// Cosine, and sine with its sign.
+fn angle_of(t: u32, i: u32) -> vec2<f32> {
+    let is_turned = i < 2u * p.n_pair;
+    let is_low = i < p.n_pair;
+    let at = p.angles_at + 2u * t * p.n_pair + select(0u, select(i - p.n_pair, i, is_low), is_turned);
+    let cosine = bitcast<f32>(args[at]);
+    let sine = bitcast<f32>(args[at + p.n_pair]);
+    return select(vec2(1.0, 0.0), vec2(cosine, select(sine, -sine, is_low)), is_turned);
+}
+
+@compute @workgroup_size(N_THREAD)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(local_invocation_index) thread: u32,
@@ -42,52 +73,56 @@ fn main(
     let head = select((group.x - p.n_head) % p.n_head_kv, group.x, is_q);
     let kv_row = t * p.n_head_kv + head;
     let start = select(kv_row * p.head_dim, (t * p.n_head + head) * p.q_stride, is_q);
-    var sum = 0.0;
-    for (var i = thread; i < HEAD_DIM_MAX; i += 256u) {
-        var value = 0.0;
-        if i < p.head_dim {
-            if is_q {
-                value = q[start + i];
-            } else if is_k {
-                value = k[start + i];
-            } else {
-                value = v[start + i];
-            }
+    // All on their way. Others write what is read here behind the barrier of the sum.
+    var turns: array<Turn, 4>;
+    for (var o = 0u; o < N_OWN; o++) {
+        let i = min(thread + o * N_THREAD, p.head_dim - 1u);
+        let other = other_of(i);
+        let angle = angle_of(t, i);
+        if is_q {
+            turns[o] = Turn(q[start + i], q[start + other], angle.x * q_weight[i], angle.y * q_weight[other]);
+        } else if is_k {
+            turns[o] = Turn(k[start + i], k[start + other], angle.x * k_weight[i], angle.y * k_weight[other]);
+        } else {
+            turns[o] = Turn(v[start + i], 0.0, 1.0, 0.0);
         }
-        sum = fma(value, value, sum);
-        head_row[i] = value;
+    }
+    var sum = 0.0;
+    for (var o = 0u; o < N_OWN; o++) {
+        if thread + o * N_THREAD < p.head_dim {
+            sum = fma(turns[o].value, turns[o].value, sum);
+        }
     }
     let mean = workgroup_sum(sum, thread, lane, n_lane) / f32(p.head_dim);
     let scale = inverseSqrt(mean + p.eps);
-    if is_q || is_k {
-        for (var i = thread; i < p.head_dim; i += 256u) {
-            head_row[i] *= scale * select(k_weight[i], q_weight[i], is_q);
-        }
-        workgroupBarrier();
-        for (var j = thread; j < p.n_pair; j += 256u) {
-            let angle = p.angles_at + 2u * t * p.n_pair + j;
-            let cosine = bitcast<f32>(args[angle]);
-            let sine = bitcast<f32>(args[angle + p.n_pair]);
-            let a = head_row[j];
-            let b = head_row[j + p.n_pair];
-            head_row[j] = a * cosine - b * sine;
-            head_row[j + p.n_pair] = b * cosine + a * sine;
-        }
-        workgroupBarrier();
-        for (var i = thread; i < p.head_dim; i += 256u) {
+    for (var o = 0u; o < N_OWN; o++) {
+        let i = thread + o * N_THREAD;
+        if i < p.head_dim {
+            let turn = turns[o];
+            var value = turn.value;
+            if is_q || is_k {
+                value = fma(value * scale, turn.value_share, turn.other * scale * turn.other_share);
+            }
             if is_q {
-                q[start + i] = head_row[i];
+                q[start + i] = value;
             } else {
-                k[start + i] = head_row[i];
+                head_row[i] = value;
+            }
+            if is_k {
+                k[start + i] = value;
             }
         }
     }
     if is_q {
         return;
     }
+    for (var i = p.head_dim + thread; i < (p.head_dim + 31u) / 32u * 32u; i += N_THREAD) {
+        head_row[i] = 0.0;
+    }
+    workgroupBarrier();
     prepare_scales(p.head_dim, thread);
     let at = ((p.pos + t) * p.n_head_kv + head) * p.n_word;
-    for (var w = thread; w < p.n_word; w += 256u) {
+    for (var w = thread; w < p.n_word; w += N_THREAD) {
         let word = stored_word(w, p.n_code, p.head_dim);
         if is_k {
             keys[at + w] = word;

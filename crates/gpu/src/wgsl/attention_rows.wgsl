@@ -53,7 +53,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         split = Stats(largest, fold(split.sum, old_weight, stats.sum, more_weight));
         for (var i = 0u; i < (p.head_dim + 63u) / 64u; i++) {
             let columns = weigh(place, block, i * 64u);
-            for (var j = 0u; j < COLUMNS; j++) {
+            for (var j = 0u; j < 4u; j++) {
                 let old = select(sums[i * 4u + j], vec4(0.0), is_start);
                 sums[i * 4u + j] = fold(old, old_weight, columns[j], more_weight);
             }
@@ -65,7 +65,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             total = Stats(all, fold(total.sum, weights[0], split.sum, weights[1]));
             let step = select(0u, IS_FIRST, block < SPLIT_BLOCKS) | select(0u, IS_LAST, is_last);
             for (var i = 0u; i < (p.head_dim + 63u) / 64u; i++) {
-                for (var j = 0u; j < COLUMNS; j++) {
+                for (var j = 0u; j < 4u; j++) {
                     let dim = i * 64u + place.column + j * 16u;
                     put(place, dim, sums[i * 4u + j], weights, total.sum, step);
                 }

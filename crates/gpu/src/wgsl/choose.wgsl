@@ -21,11 +21,13 @@ fn logit(expert: u32) -> f32 {
     return logits[token * p.n_expert + expert];
 }
 
+fn take_note(expert: u32) {}
+
 fn forced(j: u32) -> u32 {
     return args[p.forced_at + token * p.k + j];
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(N_THREAD)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) n_group: vec3<u32>,
@@ -39,7 +41,7 @@ fn main(
     }
     let is_forced = p.forced_at != 0xffffffffu;
     let choice = choose_row(p.n_expert, p.k, p.renormalise != 0u, is_forced, thread, lane, n_lane);
-    for (var j = thread; j < p.k; j += 256u) {
+    for (var j = thread; j < p.k; j += N_THREAD) {
         routes[token * p.k + j] = bitcast<u32>(weight_of(choice, j));
         routes[(p.n_token + token) * p.k + j] = chosen_experts[j];
     }

@@ -10,5 +10,11 @@ fn main(
     if control[0] != 0u || i >= p.n_token * p.d {
         return;
     }
-    x[i] = combined(i / p.d, i % p.d);
+    let t = i / p.d;
+    var sum = 0.0;
+    for (var j = 0u; j < n_part(); j++) {
+        let more = part(t, j);
+        sum = fma(more.weight, routed[more.at + i % p.d], sum);
+    }
+    x[i] = x[i] + sum;
 }

@@ -18,18 +18,23 @@ var<immediate> p: Params;
 @group(0) @binding(1) var<storage, read_write> x: array<f32>; // [n_token, d]
 @group(0) @binding(2) var<storage, read> routed: array<f32>; // [n_token · (k or k + 1), d]
 @group(0) @binding(3) var<storage, read> weights: array<u32>; // bits of f32
-@group(0) @binding(4) var<storage, read> shared_gate: array<f32>; // [n_token]
+@group(0) @binding(4) var<storage, read> shared_gate: array<f32>; // [n_token], or anything of that size
 
-// What number i of token t becomes.
-fn combined(t: u32, i: u32) -> f32 {
-    var sum = 0.0;
-    for (var j = 0u; j < p.k; j++) {
-        let pair = t * p.k + j;
-        let weight = bitcast<f32>(weights[p.weight_at + pair * p.weight_stride]);
-        sum = fma(weight, routed[pair * p.d + i], sum);
-    }
-    if p.has_shared != 0u {
-        sum = fma(sigmoid(shared_gate[t]), routed[(p.n_token * p.k + t) * p.d + i], sum);
-    }
-    return x[t * p.d + i] + sum;
+// Where an expert's numbers start, and their weight.
+struct Part {
+    at: u32,
+    weight: f32,
+}
+
+// How many experts are summed up.
+fn n_part() -> u32 {
+    return p.k + p.has_shared;
+}
+
+// Number j of token t; the shared one is number k.
+fn part(t: u32, j: u32) -> Part {
+    let pair = t * p.k + j;
+    let own = bitcast<f32>(weights[p.weight_at + (t * p.k + min(j, max(p.k, 1u) - 1u)) * p.weight_stride]);
+    let gate = sigmoid(shared_gate[t]);
+    return Part(select(p.n_token * p.k + t, pair, j < p.k) * p.d, select(gate, own, j < p.k));
 }

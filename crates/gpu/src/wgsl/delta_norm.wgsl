@@ -1,5 +1,9 @@
-// The gated norm, in place: out = out / sqrt(mean(out²) + eps) ⊙ norm ⊙ silu(z). A workgroup a head of a token.
-// Needs `reduce.wgsl` and `activations.wgsl` before it.
+// The gated norm, in place: out = out / sqrt(mean(out²) + eps) ⊙ norm ⊙ silu(z). Eight heads of tokens a workgroup, a
+// subgroup one at a time.
+// Needs `activations.wgsl` before it.
+
+const N_THREAD: u32 = 256u;
+const N_ROW: u32 = 8u;
 
 struct Params {
     dv: u32,
@@ -13,7 +17,7 @@ var<immediate> p: Params;
 @group(0) @binding(1) var<storage, read> norm: array<f32>; // [dv]
 @group(0) @binding(2) var<storage, read_write> out: array<f32>; // [_, dv]
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(N_THREAD)
 fn main(
     @builtin(workgroup_id) group: vec3<u32>,
     @builtin(num_workgroups) n_group: vec3<u32>,
@@ -21,19 +25,18 @@ fn main(
     @builtin(subgroup_invocation_id) lane: u32,
     @builtin(subgroup_size) n_lane: u32,
 ) {
-    let row = group.y * n_group.x + group.x;
-    if row >= p.n_row {
-        return;
-    }
-    let start = (p.first + row) * p.dv;
-    var sum = 0.0;
-    for (var i = thread; i < p.dv; i += 256u) {
-        let value = out[start + i];
-        sum = fma(value, value, sum);
-    }
-    let mean = workgroup_sum(sum, thread, lane, n_lane) / f32(p.dv);
-    let scale = inverseSqrt(mean + p.eps);
-    for (var i = thread; i < p.dv; i += 256u) {
-        out[start + i] = out[start + i] * (scale * norm[i]) * silu(z[start + i]);
+    let first = (group.y * n_group.x + group.x) * N_ROW;
+    for (var i = thread / n_lane; i < N_ROW; i += N_THREAD / n_lane) {
+        // As many for all threads.
+        let start = (p.first + min(first + i, p.n_row - 1u)) * p.dv;
+        var square = 0.0;
+        for (var c = lane; c < p.dv; c += n_lane) {
+            let value = out[start + c];
+            square = fma(value, value, square);
+        }
+        let scale = inverseSqrt(subgroupAdd(square) / f32(p.dv) + p.eps);
+        for (var c = lane; c < p.dv && first + i < p.n_row; c += n_lane) {
+            out[start + c] = out[start + c] * (scale * norm[c]) * silu(z[start + c]);
+        }
     }
 }

@@ -1,5 +1,4 @@
-// out[t] = x[t] / sqrt(mean(x[t]²) + eps) ⊙ weight: a workgroup a row.
-// Needs `reduce.wgsl` before it.
+// The norm of rows: see `norm_row.wgsl`, which it needs before it.
 
 struct Params {
     d: u32,
@@ -10,29 +9,26 @@ var<immediate> p: Params;
 
 @group(0) @binding(0) var<storage, read> x: array<f32>; // [n_row, d]
 @group(0) @binding(1) var<storage, read> weight: array<f32>; // [d]
-@group(0) @binding(2) var<storage, read_write> out: array<f32>; // [n_row, d]
+@group(0) @binding(2) var<storage, read_write> h: array<f32>; // [n_row, d]
 
-@compute @workgroup_size(256)
-fn main(
-    @builtin(workgroup_id) group: vec3<u32>,
-    @builtin(num_workgroups) n_group: vec3<u32>,
-    @builtin(local_invocation_index) thread: u32,
-    @builtin(subgroup_invocation_id) lane: u32,
-    @builtin(subgroup_size) n_lane: u32,
-) {
-    let row = group.y * n_group.x + group.x;
-    if row >= p.n_row {
-        return;
+fn is_row(row: u32) -> bool {
+    return row < p.n_row;
+}
+
+fn is_live() -> bool {
+    return true;
+}
+
+fn numbers(row: u32, first: u32) -> array<f32, 8> {
+    var own: array<f32, 8>;
+    for (var o = 0u; o < N_OWN; o++) {
+        own[o] = x[row * p.d + min(first + o * N_THREAD, p.d - 1u)];
     }
-    let start = row * p.d;
-    var sum = 0.0;
-    for (var i = thread; i < p.d; i += 256u) {
-        let value = x[start + i];
-        sum = fma(value, value, sum);
-    }
-    let mean = workgroup_sum(sum, thread, lane, n_lane) / f32(p.d);
-    let scale = inverseSqrt(mean + p.eps);
-    for (var i = thread; i < p.d; i += 256u) {
-        out[start + i] = x[start + i] * (scale * weight[i]);
-    }
+    return own;
+}
+
+fn keep(row: u32, i: u32, value: f32) {}
+
+fn kept(row: u32, i: u32) -> f32 {
+    return x[row * p.d + i];
 }

@@ -1,14 +1,21 @@
 // A router's choice: the k best of a row of logits, ties to the lowest index, and their weights: a softmax over all
-// experts, or over the chosen ones. A workgroup of 256 threads a row.
-// Needs `reduce.wgsl` before it, and `logit(i)`, `forced(j)` behind it.
+// experts, or over the chosen ones. A workgroup of 256 threads a row. An expert's rank is the number of better ones:
+// first among the 32 of its group, then, for the best k of each group, among all of these.
+// Needs `reduce.wgsl` before it, and `logit(i)`, `take_note(i)`, `forced(j)` behind it.
 
+const N_THREAD: u32 = 256u;
 const N_EXPERT_MAX: u32 = 1024u;
 const N_OWN: u32 = 4u; // experts of a thread
+const GROUP: u32 = 32u;
+// Of a logit that is not finite: better than all others.
+const BAD_KEY: u32 = 0xffffffffu;
 
-var<workgroup> best_keys: array<u32, 64>;
-var<workgroup> best_experts: array<u32, 64>;
+var<workgroup> keys: array<vec4<u32>, 256>; // [n_expert], zeros behind them
+var<workgroup> group_keys: array<vec4<u32>, 256>; // the best of each group, the best first
+var<workgroup> group_experts: array<u32, N_EXPERT_MAX>;
 var<workgroup> chosen_experts: array<u32, N_EXPERT_MAX>;
-var<workgroup> n_bad: atomic<u32>;
+var<workgroup> chosen_logits: array<f32, N_EXPERT_MAX>;
+var<workgroup> best_key: u32;
 
 struct Choice {
     // Of the logits that are summed up; whether all logits are finite.
@@ -19,15 +26,29 @@ struct Choice {
 }
 
 // A whole number that orders as its logit does; never 0. Both zeros are the same.
-fn order_of(logit: f32) -> u32 {
+fn key_of(logit: f32) -> u32 {
     let bits = bitcast<u32>(logit);
-    if (bits & 0x7fffffffu) == 0u {
-        return 0x80000000u;
+    let size = bits & 0x7fffffffu;
+    // The bits, not a comparison: compilers may assume that there is no NaN.
+    if size >= 0x7f800000u {
+        return BAD_KEY;
     }
-    return max(1u, select(bits | 0x80000000u, ~bits, (bits & 0x80000000u) != 0u));
+    return select(0x80000000u | size, ~bits, bits > 0x80000000u);
 }
 
-// Leaves the experts in `chosen_experts`. All threads call it.
+fn logit_of(key: u32) -> f32 {
+    return bitcast<f32>(select(~key, key & 0x7fffffffu, (key & 0x80000000u) != 0u));
+}
+
+// How many of four keys, numbers `first` .., are better than key number i.
+fn n_better(four: vec4<u32>, first: u32, key: u32, i: u32) -> u32 {
+    let is_before = vec4(first, first + 1u, first + 2u, first + 3u) < vec4(i);
+    let is_better = select(four > vec4(key), four >= vec4(key), is_before);
+    let counts = select(vec4(0u), vec4(1u), is_better);
+    return counts.x + counts.y + counts.z + counts.w;
+}
+
+// Leaves the experts and their logits in `chosen_experts` and `chosen_logits`. All threads call it.
 fn choose_row(
     n_expert: u32,
     k: u32,
@@ -37,83 +58,86 @@ fn choose_row(
     lane: u32,
     n_lane: u32,
 ) -> Choice {
-    if thread == 0u {
-        atomicStore(&n_bad, 0u);
-    }
-    workgroupBarrier();
-    var keys: array<u32, N_OWN>;
-    for (var i = 0u; i < N_OWN; i++) {
-        let expert = thread + i * 256u;
-        keys[i] = 0u;
+    let n_group = (n_expert + GROUP - 1u) / GROUP;
+    var own: array<u32, N_OWN>;
+    for (var o = 0u; o < N_OWN; o++) {
+        let expert = thread + o * N_THREAD;
+        own[o] = 0u;
         if expert < n_expert {
-            let value = logit(expert);
-            keys[i] = order_of(value);
-            // The bits, not a comparison: compilers may assume that there is no NaN.
-            if (bitcast<u32>(value) & 0x7f800000u) == 0x7f800000u {
-                atomicAdd(&n_bad, 1u);
-            }
+            own[o] = key_of(logit(expert));
+            take_note(expert);
         }
-    }
-    var largest = 0u;
-    let n_round = select(k, 1u, is_forced);
-    for (var j = 0u; j < n_round; j++) {
-        var key = 0u;
-        var expert = N_EXPERT_MAX;
-        for (var i = 0u; i < N_OWN; i++) {
-            if keys[i] > key {
-                key = keys[i];
-                expert = thread + i * 256u;
-            }
-        }
-        let key_near = subgroupMax(key);
-        let expert_near = subgroupMin(select(N_EXPERT_MAX, expert, key == key_near));
-        workgroupBarrier();
-        if lane == 0u {
-            best_keys[thread / n_lane] = key_near;
-            best_experts[thread / n_lane] = expert_near;
-        }
-        workgroupBarrier();
-        key = 0u;
-        expert = N_EXPERT_MAX;
-        for (var i = 0u; i < 256u / n_lane; i++) {
-            let is_better = best_keys[i] > key || (best_keys[i] == key && best_experts[i] < expert);
-            key = select(key, best_keys[i], is_better);
-            expert = select(expert, best_experts[i], is_better);
-        }
-        largest = max(largest, key);
-        for (var i = 0u; i < N_OWN; i++) {
-            if thread + i * 256u == expert {
-                keys[i] = 0u;
-            }
-        }
-        if thread == 0u && !is_forced {
-            chosen_experts[j] = expert;
+        if expert < n_group * GROUP {
+            keys[expert / 4u][expert % 4u] = own[o];
         }
     }
     if is_forced {
-        for (var j = thread; j < k; j += 256u) {
-            chosen_experts[j] = min(forced(j), n_expert - 1u);
+        for (var j = thread; j < k; j += N_THREAD) {
+            let expert = min(forced(j), n_expert - 1u);
+            chosen_experts[j] = expert;
+            chosen_logits[j] = logit(expert);
+        }
+    }
+    workgroupBarrier();
+    let n_best = min(GROUP, select(k, 1u, is_forced));
+    for (var o = 0u; o < N_OWN; o++) {
+        let expert = thread + o * N_THREAD;
+        if expert < n_group * GROUP {
+            let first = expert / GROUP * GROUP;
+            var rank = 0u;
+            for (var i = 0u; i < GROUP; i += 4u) {
+                rank += n_better(keys[(first + i) / 4u], first + i, own[o], expert);
+            }
+            if rank < n_best {
+                let at = expert / GROUP * n_best + rank;
+                group_keys[at / 4u][at % 4u] = own[o];
+                group_experts[at] = expert;
+            }
+        }
+    }
+    // Up to a whole vector.
+    let n_left = n_group * n_best;
+    let behind = n_left + thread;
+    if behind < (n_left + 3u) / 4u * 4u {
+        group_keys[behind / 4u][behind % 4u] = 0u;
+    }
+    workgroupBarrier();
+    // Those that are left lie in the order of their indices where their keys are the same.
+    for (var at = thread; at < n_left; at += N_THREAD) {
+        let key = group_keys[at / 4u][at % 4u];
+        var rank = 0u;
+        for (var i = 0u; i < n_left; i += 4u) {
+            rank += n_better(group_keys[i / 4u], i, key, at);
+        }
+        if rank == 0u {
+            best_key = key;
+        }
+        if rank < k && !is_forced {
+            chosen_experts[rank] = group_experts[at];
+            chosen_logits[rank] = logit_of(key);
         }
     }
     workgroupBarrier();
     var choice: Choice;
-    choice.is_finite = atomicLoad(&n_bad) == 0u;
-    choice.largest = bitcast<f32>(select(~largest, largest & 0x7fffffffu, (largest & 0x80000000u) != 0u));
+    choice.is_finite = best_key != BAD_KEY;
+    choice.largest = logit_of(best_key);
     choice.sum = 0.0;
     if renormalise {
         if is_forced {
-            choice.largest = logit(chosen_experts[0]);
+            choice.largest = chosen_logits[0];
             for (var j = 1u; j < k; j++) {
-                choice.largest = max(choice.largest, logit(chosen_experts[j]));
+                choice.largest = max(choice.largest, chosen_logits[j]);
             }
         }
         for (var j = 0u; j < k; j++) {
-            choice.sum += exp(logit(chosen_experts[j]) - choice.largest);
+            choice.sum += exp(chosen_logits[j] - choice.largest);
         }
     } else {
         var sum = 0.0;
-        for (var expert = thread; expert < n_expert; expert += 256u) {
-            sum += exp(logit(expert) - choice.largest);
+        for (var o = 0u; o < N_OWN; o++) {
+            if thread + o * N_THREAD < n_expert {
+                sum += exp(logit_of(own[o]) - choice.largest);
+            }
         }
         choice.sum = workgroup_sum(sum, thread, lane, n_lane);
     }
@@ -122,5 +146,5 @@ fn choose_row(
 
 // The weight of choice j.
 fn weight_of(choice: Choice, j: u32) -> f32 {
-    return exp(logit(chosen_experts[j]) - choice.largest) / choice.sum;
+    return exp(chosen_logits[j] - choice.largest) / choice.sum;
 }

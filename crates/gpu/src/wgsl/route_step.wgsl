@@ -27,47 +27,45 @@ var<immediate> p: Params;
 @group(0) @binding(4) var<storage, read_write> pairs: array<u32>;
 @group(0) @binding(5) var<storage, read_write> chosen: array<u32>; // [k]
 
-var<workgroup> n_missing: atomic<u32>;
-var<workgroup> is_stopped: u32;
+var<workgroup> records: array<u32, N_EXPERT_MAX>;
 
 fn logit(expert: u32) -> f32 {
     return logits[expert];
+}
+
+fn take_note(expert: u32) {
+    records[expert] = table[p.table_at + expert];
 }
 
 fn forced(j: u32) -> u32 {
     return args[p.forced_at + j];
 }
 
-@compute @workgroup_size(256)
+@compute @workgroup_size(N_THREAD)
 fn main(
     @builtin(local_invocation_index) thread: u32,
     @builtin(subgroup_invocation_id) lane: u32,
     @builtin(subgroup_size) n_lane: u32,
 ) {
-    if thread == 0u {
-        is_stopped = control[0];
-        atomicStore(&n_missing, 0u);
-    }
-    if workgroupUniformLoad(&is_stopped) != 0u {
-        return;
-    }
+    // On its way while the experts are chosen. Nobody writes it before all have read it.
+    let is_stopped = control[0] != 0u;
     let is_forced = p.forced_at != 0xffffffffu;
     let choice = choose_row(p.n_expert, p.k, p.renormalise != 0u, is_forced, thread, lane, n_lane);
-    for (var j = thread; j < p.k; j += 256u) {
+    if is_stopped {
+        return;
+    }
+    for (var j = thread; j < p.k; j += N_THREAD) {
         let expert = chosen_experts[j];
-        let record_at = table[p.table_at + expert];
-        if record_at == MISSING {
-            atomicAdd(&n_missing, 1u);
-        }
+        let record_at = records[expert];
         let pair = p.pairs_at + 4u * j;
         pairs[pair] = record_at;
         pairs[pair + 1u] = 0u;
         pairs[pair + 2u] = j;
         pairs[pair + 3u] = bitcast<u32>(weight_of(choice, j));
         chosen[p.chosen_at + j] = expert;
-    }
-    workgroupBarrier();
-    if thread == 0u && (atomicLoad(&n_missing) != 0u || !choice.is_finite) {
-        control[0] = p.layer + 1u;
+        // Whoever writes it writes the same.
+        if record_at == MISSING || !choice.is_finite {
+            control[0] = p.layer + 1u;
+        }
     }
 }
