@@ -1,5 +1,7 @@
 //! A device, its buffers, and what was recorded for it.
 
+#[cfg(test)]
+use std::collections::BTreeSet;
 use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,6 +16,8 @@ use wgpu::{
 };
 
 use crate::adapter::{AdapterReport, BINDINGS_MAX, choose, coop_features, coop_side, features_needed};
+#[cfg(test)]
+use crate::kernel::planted::{self, Mistake};
 use crate::kernel::{Constants, Kernel, Pipelines};
 use crate::ops::prompt_tile::Split;
 use crate::stopwatch::Stopwatch;
@@ -49,11 +53,6 @@ impl Buf {
     /// All of it.
     pub(crate) fn bind(&self) -> Bind<'_> {
         Bind { buf: self, offset: 0, bytes: self.bytes() }
-    }
-
-    /// A part of it; `offset` is a multiple of the device's alignment.
-    pub(crate) fn part(&self, offset: u64, bytes: u64) -> Bind<'_> {
-        Bind { buf: self, offset, bytes }
     }
 }
 
@@ -368,18 +367,6 @@ impl Context {
         &self.args
     }
 
-    /// Word 0 of the control buffer, as of what was recorded before.
-    pub(crate) fn control_word(&self) -> u32 {
-        let mut word = [0; 4];
-        self.read(&self.control, 0, &mut word);
-        u32::from_le_bytes(word)
-    }
-
-    /// Sets word 0 of the control buffer, for what is recorded next.
-    pub(crate) fn control_set(&self, word: u32) {
-        self.write(&self.control, 0, &word.to_le_bytes());
-    }
-
     /// Records a dispatch of `groups` workgroups.
     pub(crate) fn run(
         &self,
@@ -390,6 +377,8 @@ impl Context {
         groups: [u32; 3],
     ) {
         assert_eq!(buffers.len(), kernel.access.len(), "buffers of {}", kernel.name);
+        #[cfg(test)]
+        crate::kernel::tests::assert_listed(kernel);
         let limit = self.limits.max_compute_workgroups_per_dimension;
         assert!(groups.iter().all(|&n| n <= limit), "{}: {groups:?} workgroups", kernel.name);
         if groups.contains(&0) {
@@ -572,5 +561,36 @@ impl Context {
         let mut ticks = [0u64; 2];
         self.read(&result, 0, bytemuck::cast_slice_mut(&mut ticks));
         ticks[1].saturating_sub(ticks[0]) as f64 * f64::from(self.queue.get_timestamp_period()) * 1e-9
+    }
+}
+
+#[cfg(test)]
+impl Context {
+    /// Word 0 of the control buffer, as of what was recorded before.
+    pub(crate) fn control_word(&self) -> u32 {
+        let mut word = [0; 4];
+        self.read(&self.control, 0, &mut word);
+        u32::from_le_bytes(word)
+    }
+
+    /// Sets word 0 of the control buffer, for what is recorded next.
+    pub(crate) fn control_set(&self, word: u32) {
+        self.write(&self.control, 0, &word.to_le_bytes());
+    }
+
+    /// Kernels that were run so far.
+    pub(crate) fn kernels(&self) -> BTreeSet<&'static str> {
+        lock(&self.recorder).pipelines.names()
+    }
+
+    /// What `with` says while a kernel has a mistake.
+    pub(crate) fn mistaken<T>(&self, mistake: Mistake, with: impl FnOnce() -> T) -> T {
+        let forget = || lock(&self.recorder).pipelines.forget(mistake.kernel);
+        forget();
+        planted::set(Some(mistake));
+        let result = with();
+        planted::set(None);
+        forget();
+        result
     }
 }

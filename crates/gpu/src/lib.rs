@@ -17,6 +17,7 @@ mod memory;
 mod ops;
 #[allow(unsafe_code, reason = "memory that the device and the host share, shaders without bounds checks")]
 mod raw;
+mod selftest;
 mod stopwatch;
 #[cfg(test)]
 mod test_rig;

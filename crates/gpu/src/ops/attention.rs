@@ -344,6 +344,12 @@ impl Attend<'_> {
     }
 }
 
+/// All kernels of this file.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    vec![&PREPARE, &BLOCKS, &ROWS, &MERGE]
+}
+
 #[cfg(test)]
 mod tests {
     use kernels::{Backend, Reference};

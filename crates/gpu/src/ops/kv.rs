@@ -31,11 +31,6 @@ pub(crate) fn row_bytes(format: KvFormat, head_dim: usize) -> (usize, usize) {
     (codes, codes + scales.next_multiple_of(ROW_ALIGN))
 }
 
-/// Bytes that `n_pos` positions of one layer take on the device.
-pub(crate) fn kv_bytes(shape: AttentionShape, format: KvFormat, n_pos: usize) -> u64 {
-    2 * part_bytes(shape, format, n_pos)
-}
-
 /// Bytes of keys, or of values.
 fn part_bytes(shape: AttentionShape, format: KvFormat, n_pos: usize) -> u64 {
     (n_pos * shape.n_head_kv * row_bytes(format, shape.head_dim).1) as u64
