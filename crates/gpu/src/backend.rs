@@ -94,6 +94,11 @@ impl Gpu {
         Self { experts_bytes, ..self }
     }
 
+    /// Gives the device up when it is called, as if its driver had lost it: for tests of what follows.
+    pub fn breaker(&self) -> impl Fn() + Send + Sync + use<> {
+        self.context.breaker()
+    }
+
     /// The adapter.
     pub fn adapter(&self) -> &AdapterReport {
         &self.context.report

@@ -11,6 +11,9 @@ pub mod bench;
 #[cfg(feature = "bench")]
 pub mod bench_prompt;
 mod context;
+mod failure;
+#[cfg(test)]
+mod faults;
 mod format;
 mod kernel;
 mod memory;

@@ -79,22 +79,23 @@ impl Context {
         Kv { shape, format, keys: part(), values: part(), n_ctx, n_room }
     }
 
-    /// Makes room for `n_pos` positions.
+    /// Makes room for `n_pos` positions. If that is more than [`Self::kv_positions_max`], the device has failed.
     ///
     /// # Panics
-    /// That is more than [`Self::kv_positions_max`] or than the context.
+    /// That is more than the context.
     pub(crate) fn grow_kv(&self, kv: &mut Kv, n_pos: usize) {
         if n_pos <= kv.n_room {
             return;
         }
         let n_max = self.kv_positions_max(kv.shape, kv.format);
         assert!(n_pos <= kv.n_ctx, "{n_pos} positions of a context of {}", kv.n_ctx);
-        assert!(
-            n_pos <= n_max,
-            "{}: {n_pos} positions of keys and values in {}, a kernel sees at most {n_max}",
-            self.report.name,
-            kv.format
-        );
+        if n_max < n_pos {
+            self.fail(&format!(
+                "{n_pos} positions of keys and values in {} are wanted, its kernels see at most {n_max}",
+                kv.format
+            ));
+            return;
+        }
         kv.n_room = n_pos.next_power_of_two().min(kv.n_ctx).min(n_max);
         let bytes = part_bytes(kv.shape, kv.format, kv.n_room);
         for part in [&mut kv.keys, &mut kv.values] {

@@ -53,6 +53,7 @@ pub(crate) struct Records {
 #[cfg(test)]
 pub(crate) fn kernels() -> Vec<&'static crate::kernel::Kernel> {
     let files = [
+        crate::context::kernels,
         attention::kernels,
         delta_net::kernels,
         embed::kernels,
