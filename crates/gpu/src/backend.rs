@@ -20,11 +20,11 @@ use crate::ops::pointwise::Combine;
 use crate::ops::route::{MISSING, PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
 use crate::ops::{self, Product, Records};
 use crate::tier::Tier;
-use crate::{AdapterReport, GpuError};
+use crate::{AdapterReport, GpuError, selftest};
 
 /// A GPU that computes.
 pub struct Gpu {
-    context: Context,
+    pub(crate) context: Context,
     slabs: Slabs,
     records: RecordSlabs,
     /// Is the call that runs one of a single token?
@@ -42,13 +42,30 @@ pub struct Gpu {
 }
 
 impl Gpu {
-    /// Opens adapter `index`, or the best one that can be used.
+    /// Opens adapter `index`, or the best one that can be used, and has it pass [`Self::self_test`]. If the environment
+    /// says `FLASH_MOE_GPU_SELFTEST=off`, without that.
+    ///
+    /// # Errors
+    /// There is none, it lacks something, its driver refuses, or it computes wrong results.
+    pub fn open(index: Option<usize>) -> Result<Self, GpuError> {
+        let gpu = Self::open_untested(index)?;
+        if std::env::var_os("FLASH_MOE_GPU_SELFTEST").is_some_and(|value| value == "off") {
+            return Ok(gpu);
+        }
+        gpu.self_test()
+    }
+
+    /// As [`Self::open`], whatever it computes.
     ///
     /// # Errors
     /// There is none, it lacks something, or its driver refuses.
-    pub fn open(index: Option<usize>) -> Result<Self, GpuError> {
-        Ok(Self {
-            context: Context::open(index)?,
+    pub fn open_untested(index: Option<usize>) -> Result<Self, GpuError> {
+        Ok(Self::on(Context::open(index)?))
+    }
+
+    pub(crate) fn on(context: Context) -> Self {
+        Self {
+            context,
             slabs: Slabs::default(),
             records: RecordSlabs::default(),
             is_step: AtomicBool::new(false),
@@ -59,13 +76,29 @@ impl Gpu {
             routes: Mutex::default(),
             experts_bytes: 0,
             tier: None,
-        })
+        }
+    }
+
+    /// Compares each kind of kernel with the scalar reference, once. What it held before is lost.
+    ///
+    /// # Errors
+    /// A result is wrong.
+    pub fn self_test(self) -> Result<Self, GpuError> {
+        match selftest::check(&self) {
+            Ok(()) => Ok(Self::on(self.context)),
+            Err(why) => Err(GpuError::Refused { name: self.context.report.name, why }),
+        }
     }
 
     /// Lets it fill so much of its memory with experts.
     #[must_use]
     pub fn with_experts(self, experts_bytes: u64) -> Self {
         Self { experts_bytes, ..self }
+    }
+
+    /// Gives the device up when it is called, as if its driver had lost it: for tests of what follows.
+    pub fn breaker(&self) -> impl Fn() + Send + Sync + use<> {
+        self.context.breaker()
     }
 
     /// The adapter.

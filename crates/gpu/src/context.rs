@@ -1,5 +1,7 @@
 //! A device, its buffers, and what was recorded for it.
 
+#[cfg(test)]
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -13,8 +15,13 @@ use wgpu::{
     ExperimentalFeatures, Features, Limits, MemoryHints, PollType, Queue,
 };
 
-use crate::adapter::{AdapterReport, BINDINGS_MAX, choose, coop_features, coop_side, features_needed};
-use crate::kernel::{Constants, Kernel, Pipelines};
+use crate::adapter::{
+    AdapterKind, AdapterReport, BINDINGS_MAX, choose, coop_features, coop_side, features_needed,
+};
+use crate::failure::{self, Failure};
+#[cfg(test)]
+use crate::kernel::planted::{self, Mistake};
+use crate::kernel::{Access, Constants, Kernel, Pipelines};
 use crate::ops::prompt_tile::Split;
 use crate::stopwatch::Stopwatch;
 use crate::{GpuError, raw};
@@ -33,6 +40,14 @@ const N_DISPATCH_MIN: usize = 48;
 /// Sizes of buffers are multiples of it: kernels read up to four words at a time.
 const BUFFER_ALIGN: u64 = 16;
 
+/// How long the device may take until all that was submitted is done; one that is emulated, that often as long.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+const EMULATED_WAITS: u32 = 20;
+
+/// The last dispatch of every pass, see [`Tally`].
+static TALLY: Kernel =
+    Kernel { name: "tally", wgsl: &[include_str!("wgsl/tally.wgsl")], access: &[Access::Write] };
+
 /// Memory of the device.
 pub(crate) struct Buf {
     raw: Buffer,
@@ -49,11 +64,6 @@ impl Buf {
     /// All of it.
     pub(crate) fn bind(&self) -> Bind<'_> {
         Bind { buf: self, offset: 0, bytes: self.bytes() }
-    }
-
-    /// A part of it; `offset` is a multiple of the device's alignment.
-    pub(crate) fn part(&self, offset: u64, bytes: u64) -> Bind<'_> {
-        Bind { buf: self, offset, bytes }
     }
 }
 
@@ -107,8 +117,8 @@ pub(crate) struct Context {
     control: Buf,
     next_id: AtomicU32,
     dropped: Arc<Mutex<Vec<u32>>>,
-    /// The first thing that went wrong.
-    failure: Arc<Mutex<Option<String>>>,
+    failure: Failure,
+    pub(crate) wait_max: Duration,
     /// Rows and columns of the cooperative matrices that kernels use, if they use any.
     pub(crate) coop_side: Option<u32>,
     /// Activations for cooperative matrices.
@@ -127,6 +137,16 @@ struct Recorder {
     n_dispatch: usize,
     /// If times are measured.
     stopwatch: Option<Stopwatch>,
+    tally: Option<Tally>,
+}
+
+/// Metal drops the rest of a pass that finds no memory or takes too long, and DX12 that of a device that was removed,
+/// and neither says so: each pass counts itself, and who reads a result compares.
+struct Tally {
+    /// `[1]`, passes that were carried out.
+    n_done: Buf,
+    /// Passes that were recorded.
+    n_pass: u32,
 }
 
 impl Context {
@@ -153,12 +173,7 @@ impl Context {
             trace: wgpu::Trace::Off,
         }))
         .map_err(|error| refused(error.to_string()))?;
-        let failure = Arc::new(Mutex::new(None));
-        let (seen, lost) = (Arc::clone(&failure), Arc::clone(&failure));
-        device.on_uncaptured_error(Arc::new(move |error| note(&seen, error.to_string())));
-        device.set_device_lost_callback(move |reason, message| {
-            note(&lost, format!("the device was lost ({reason:?}) {message}"));
-        });
+        let failure = Failure::watch(&device);
         let dropped = Arc::default();
         let own = |id: u32, words: u64| Buf {
             raw: device.create_buffer(&descriptor(words * 4)),
@@ -166,8 +181,12 @@ impl Context {
             dropped: Arc::clone(&dropped),
         };
         let (args, control) = (own(0, ARGS_WORDS as u64), own(1, CONTROL_WORDS));
-        let recorder = Mutex::default();
-        let next_id = AtomicU32::new(2);
+        // Vulkan tells.
+        let is_tallied = report.interface != "Vulkan" || cfg!(test);
+        let tally = is_tallied.then(|| Tally { n_done: own(2, 1), n_pass: 0 });
+        let recorder = Mutex::new(Recorder { tally, ..Recorder::default() });
+        let next_id = AtomicU32::new(3);
+        let n_wait = if report.kind == AdapterKind::Emulated { EMULATED_WAITS } else { 1 };
         let split = Mutex::default();
         Ok(Self {
             report,
@@ -181,12 +200,13 @@ impl Context {
             next_id,
             dropped,
             failure,
+            wait_max: n_wait * WAIT_MAX,
             coop_side,
             split,
         })
     }
 
-    /// `bytes` zeros.
+    /// `bytes` zeros. If there is not so much memory, the device has failed.
     pub(crate) fn buffer(&self, bytes: u64) -> Buf {
         Buf {
             raw: self.device.create_buffer(&descriptor(bytes)),
@@ -197,7 +217,7 @@ impl Context {
 
     /// Copies to a buffer, behind what was recorded before. `offset` and the length are multiples of 4.
     pub(crate) fn write(&self, buf: &Buf, offset: u64, bytes: &[u8]) {
-        if !bytes.is_empty() {
+        if !bytes.is_empty() && !self.is_failed() {
             self.flush();
             self.queue.write_buffer(&buf.raw, offset, bytes);
         }
@@ -214,6 +234,9 @@ impl Context {
                 let mut word = [0; 4];
                 word[..rest.len()].copy_from_slice(rest);
                 self.write(buf, at + words.len() as u64, &word);
+            }
+            if self.is_failed() {
+                return;
             }
             self.queue.submit([]);
             if i % PIECES_AHEAD == PIECES_AHEAD - 1 {
@@ -245,17 +268,20 @@ impl Context {
             Buf { raw, id: self.next_id.fetch_add(1, Ordering::Relaxed), dropped: Arc::clone(&self.dropped) };
         // Else it would be zeroed when it is first used, with records in it.
         let mut recorder = lock(&self.recorder);
-        recorder.pass = None;
+        self.end_pass(&mut recorder);
         recorder.encoder(&self.device).clear_buffer(&buf.raw, 0, None);
         self.submit(&mut recorder);
         self.wait_for_all();
-        Ok((buf, Arc::new(memory)))
+        self.failure().map_or_else(|| Ok((buf, Arc::new(memory))), |error| Err(io::Error::other(error)))
     }
 
     /// Copies between buffers, behind what was recorded before. Offsets and length are multiples of 4.
     pub(crate) fn copy(&self, from: (&Buf, u64), to: (&Buf, u64), bytes: u64) {
+        if self.is_failed() {
+            return;
+        }
         let mut recorder = lock(&self.recorder);
-        recorder.pass = None;
+        self.end_pass(&mut recorder);
         let encoder = recorder.encoder(&self.device);
         encoder.copy_buffer_to_buffer(&from.0.raw, from.1, &to.0.raw, to.1, bytes);
     }
@@ -265,47 +291,76 @@ impl Context {
         self.read_all(&mut [(buf, offset, out)]);
     }
 
-    /// Copies from several buffers, once all that was recorded before is done. Offsets are multiples of 4.
+    /// Copies from several buffers, once all that was recorded before is done. Offsets are multiples of 4. Zeros if the
+    /// device has failed by then.
     pub(crate) fn read_all(&self, parts: &mut [(&Buf, u64, &mut [u8])]) {
+        let mut recorder = lock(&self.recorder);
+        if self.read_back(&mut recorder, parts).is_none() {
+            parts.iter_mut().for_each(|(_, _, out)| out.fill(0));
+        }
+    }
+
+    /// `None`: the device has failed.
+    fn read_back(&self, recorder: &mut Recorder, parts: &mut [(&Buf, u64, &mut [u8])]) -> Option<()> {
         let padded = |out: &[u8]| (out.len() as u64).next_multiple_of(4);
         let n_byte: u64 = parts.iter().map(|(_, _, out)| padded(out)).sum();
         if n_byte == 0 {
-            return;
+            return Some(());
         }
-        let mut recorder = lock(&self.recorder);
-        recorder.pass = None;
+        self.well()?;
+        if recorder.tally.is_some() {
+            recorder.start_pass(&self.device);
+        }
+        self.end_pass(recorder);
         let ticks_at = n_byte.next_multiple_of(8);
         let ticks_bytes = recorder.stopwatch.as_ref().map_or(0, Stopwatch::n_byte);
-        recorder.grow_readback(&self.device, ticks_at + ticks_bytes);
+        let tally_at = ticks_at + ticks_bytes;
+        if !recorder.grow_readback(&self.device, tally_at + 4) {
+            // If the device is lost, that is the reason.
+            self.wait_for_all();
+            self.fail("its driver does not show its memory to the host");
+            return None;
+        }
         recorder.encoder(&self.device);
-        let mut at = 0;
-        if let Recorder { encoder: Some(encoder), readback: Some((readback, _)), stopwatch, .. } =
+        let Recorder { encoder: Some(encoder), readback: Some((readback, _)), stopwatch, tally, .. } =
             &mut *recorder
-        {
-            for (buf, offset, out) in parts.iter().filter(|(_, _, out)| !out.is_empty()) {
-                encoder.copy_buffer_to_buffer(&buf.raw, *offset, readback, at, padded(out));
-                at += padded(out);
-            }
-            if let Some(stopwatch) = stopwatch {
-                stopwatch.resolve(encoder, readback, ticks_at);
+        else {
+            return None;
+        };
+        let mut at = 0;
+        for (buf, offset, out) in parts.iter().filter(|(_, _, out)| !out.is_empty()) {
+            encoder.copy_buffer_to_buffer(&buf.raw, *offset, readback, at, padded(out));
+            at += padded(out);
+        }
+        if let Some(stopwatch) = stopwatch {
+            stopwatch.resolve(encoder, readback, ticks_at);
+        }
+        if let Some(tally) = tally {
+            encoder.copy_buffer_to_buffer(&tally.n_done.raw, 0, readback, tally_at, 4);
+        }
+        self.submit(recorder);
+        self.wait_for_all();
+        self.well()?;
+        let Recorder { readback: Some((_, memory)), stopwatch, tally, .. } = recorder else { return None };
+        if let Some(tally) = tally {
+            let mut n_done = [0; 4];
+            memory.read(tally_at as usize, &mut n_done);
+            if u32::from_ne_bytes(n_done) != tally.n_pass {
+                self.fail("its driver gave up work that it was given, perhaps for want of memory");
+                return None;
             }
         }
-        self.submit(&mut recorder);
-        self.wait_for_all();
-        let is_well = self.failure().is_none();
         let mut at = 0;
         for (_, _, out) in parts {
-            match &recorder.readback {
-                Some((_, memory)) if is_well => memory.read(at, out),
-                _ => out.fill(0),
-            }
+            memory.read(at, out);
             at += padded(out) as usize;
         }
-        if let Recorder { readback: Some((_, memory)), stopwatch: Some(stopwatch), .. } = &mut *recorder {
+        if let Some(stopwatch) = stopwatch {
             let mut ticks = vec![0u64; ticks_bytes as usize / 8];
             memory.read(ticks_at as usize, bytemuck::cast_slice_mut(&mut ticks));
             stopwatch.take(&ticks);
         }
+        Some(())
     }
 
     /// From now on the time of each phase is measured, if the device can.
@@ -319,8 +374,10 @@ impl Context {
     /// What was recorded since the last call belongs to this phase.
     pub(crate) fn mark(&self, layer: usize, phase: usize) {
         let mut recorder = lock(&self.recorder);
-        if let Recorder { pass, stopwatch: Some(stopwatch), .. } = &mut *recorder {
-            *pass = None;
+        if recorder.stopwatch.is_some() {
+            self.end_pass(&mut recorder);
+        }
+        if let Some(stopwatch) = &mut recorder.stopwatch {
             stopwatch.mark(layer, phase);
         }
     }
@@ -368,18 +425,6 @@ impl Context {
         &self.args
     }
 
-    /// Word 0 of the control buffer, as of what was recorded before.
-    pub(crate) fn control_word(&self) -> u32 {
-        let mut word = [0; 4];
-        self.read(&self.control, 0, &mut word);
-        u32::from_le_bytes(word)
-    }
-
-    /// Sets word 0 of the control buffer, for what is recorded next.
-    pub(crate) fn control_set(&self, word: u32) {
-        self.write(&self.control, 0, &word.to_le_bytes());
-    }
-
     /// Records a dispatch of `groups` workgroups.
     pub(crate) fn run(
         &self,
@@ -390,14 +435,30 @@ impl Context {
         groups: [u32; 3],
     ) {
         assert_eq!(buffers.len(), kernel.access.len(), "buffers of {}", kernel.name);
+        #[cfg(test)]
+        crate::kernel::tests::assert_listed(kernel);
         let limit = self.limits.max_compute_workgroups_per_dimension;
         assert!(groups.iter().all(|&n| n <= limit), "{}: {groups:?} workgroups", kernel.name);
-        if groups.contains(&0) {
+        if groups.contains(&0) || self.is_failed() {
             return;
         }
         let mut recorder = lock(&self.recorder);
         recorder.start_pass(&self.device);
-        let Recorder { pass: Some(pass), pipelines, groups: known, .. } = &mut *recorder else { return };
+        self.dispatch(&mut recorder, kernel, constants, buffers, params, groups);
+        recorder.n_dispatch += 1;
+    }
+
+    /// Records a dispatch in the open pass.
+    fn dispatch(
+        &self,
+        recorder: &mut Recorder,
+        kernel: &Kernel,
+        constants: Constants<'_>,
+        buffers: &[Bind<'_>],
+        params: &[u32],
+        groups: [u32; 3],
+    ) {
+        let Recorder { pass: Some(pass), pipelines, groups: known, .. } = recorder else { return };
         let layout = {
             let pipeline = pipelines.get(&self.device, kernel, constants);
             pass.set_pipeline(&pipeline.raw);
@@ -410,7 +471,17 @@ impl Context {
             pass.set_immediates(0, bytemuck::cast_slice(params));
         }
         pass.dispatch_workgroups(groups[0], groups[1], groups[2]);
-        recorder.n_dispatch += 1;
+    }
+
+    fn end_pass(&self, recorder: &mut Recorder) {
+        if recorder.pass.is_some()
+            && let Some(mut tally) = recorder.tally.take()
+        {
+            self.dispatch(recorder, &TALLY, &[], &[tally.n_done.bind()], &[], [1, 1, 1]);
+            tally.n_pass = tally.n_pass.wrapping_add(1);
+            recorder.tally = Some(tally);
+        }
+        recorder.pass = None;
     }
 
     /// Workgroups for `n` items of a kernel that finds its number as `y · num_workgroups.x + x`, and stops at `n`.
@@ -441,30 +512,55 @@ impl Context {
 
     /// Takes note that something went wrong.
     pub(crate) fn fail(&self, what: &str) {
-        note(&self.failure, what.to_owned());
+        self.failure.note(what.to_owned());
     }
 
     /// The first thing that went wrong.
     pub(crate) fn failure(&self) -> Option<GpuError> {
-        let what = lock(&self.failure).clone()?;
+        let what = self.failure.get()?.to_owned();
         Some(GpuError::Failed { name: self.report.name.clone(), what })
     }
 
+    /// See [`crate::Gpu::breaker`].
+    pub(crate) fn breaker(&self) -> impl Fn() + Send + Sync + use<> {
+        let device = self.device.clone();
+        move || device.destroy()
+    }
+
+    fn is_failed(&self) -> bool {
+        self.failure.get().is_some()
+    }
+
+    fn well(&self) -> Option<()> {
+        (!self.is_failed()).then_some(())
+    }
+
     fn wait_for_all(&self) {
-        if let Err(error) = self.device.poll(PollType::wait_indefinitely()) {
-            note(&self.failure, error.to_string());
+        if self.is_failed() {
+            return;
+        }
+        let poll = PollType::Wait { submission_index: None, timeout: Some(self.wait_max) };
+        if let Err(what) = failure::wait(|| self.device.poll(poll)) {
+            self.failure.note(what);
+            // Whoever closes a queue waits for it, perhaps for ever.
+            std::mem::forget(self.queue.clone());
         }
     }
 
     fn submit(&self, recorder: &mut Recorder) {
-        recorder.pass = None;
+        self.end_pass(recorder);
         recorder.n_dispatch = 0;
-        if let Some(encoder) = recorder.encoder.take() {
+        if let Some(encoder) = recorder.encoder.take()
+            && !self.is_failed()
+        {
             if !recorder.args.is_empty() {
                 self.queue.write_buffer(&self.args.raw, 0, bytemuck::cast_slice(&recorder.args));
                 recorder.args.clear();
             }
             self.queue.submit([encoder.finish()]);
+        }
+        if self.is_failed() {
+            recorder.args.clear();
         }
         let mut dropped = lock(&self.dropped);
         if !dropped.is_empty() {
@@ -499,7 +595,8 @@ impl Recorder {
         }
     }
 
-    fn grow_readback(&mut self, device: &Device, n_byte: u64) {
+    /// Is there room for so many bytes that come back now?
+    fn grow_readback(&mut self, device: &Device, n_byte: u64) -> bool {
         if self.readback.as_ref().is_none_or(|(buffer, _)| buffer.size() < n_byte) {
             let buffer = device.create_buffer(&BufferDescriptor {
                 label: None,
@@ -509,6 +606,7 @@ impl Recorder {
             });
             self.readback = raw::HostMemory::of(device, &buffer).map(|memory| (buffer, memory));
         }
+        self.readback.is_some()
     }
 }
 
@@ -519,10 +617,6 @@ fn descriptor(bytes: u64) -> BufferDescriptor<'static> {
         usage: BufferUsages::STORAGE | BufferUsages::COPY_SRC | BufferUsages::COPY_DST,
         mapped_at_creation: false,
     }
-}
-
-fn note(failure: &Mutex<Option<String>>, what: String) {
-    lock(failure).get_or_insert(what);
 }
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -564,7 +658,7 @@ impl Context {
         let result = self.buffer(16);
         {
             let mut recorder = lock(&self.recorder);
-            recorder.pass = None;
+            self.end_pass(&mut recorder);
             let encoder = recorder.encoder(&self.device);
             encoder.resolve_query_set(&queries, 0..2, &times, 0);
             encoder.copy_buffer_to_buffer(&times, 0, &result.raw, 0, 16);
@@ -572,5 +666,49 @@ impl Context {
         let mut ticks = [0u64; 2];
         self.read(&result, 0, bytemuck::cast_slice_mut(&mut ticks));
         ticks[1].saturating_sub(ticks[0]) as f64 * f64::from(self.queue.get_timestamp_period()) * 1e-9
+    }
+}
+
+/// All kernels of this file.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    vec![&TALLY]
+}
+
+#[cfg(test)]
+impl Context {
+    /// Word 0 of the control buffer, as of what was recorded before.
+    pub(crate) fn control_word(&self) -> u32 {
+        let mut word = [0; 4];
+        self.read(&self.control, 0, &mut word);
+        u32::from_le_bytes(word)
+    }
+
+    /// Sets word 0 of the control buffer, for what is recorded next.
+    pub(crate) fn control_set(&self, word: u32) {
+        self.write(&self.control, 0, &word.to_le_bytes());
+    }
+
+    /// As if the driver gave up a pass.
+    pub(crate) fn drop_pass(&self) {
+        let mut recorder = lock(&self.recorder);
+        let tally = recorder.tally.as_mut().expect("tests count passes");
+        tally.n_pass += 1;
+    }
+
+    /// Kernels that were run so far.
+    pub(crate) fn kernels(&self) -> BTreeSet<&'static str> {
+        lock(&self.recorder).pipelines.names()
+    }
+
+    /// What `with` says while a kernel has a mistake.
+    pub(crate) fn mistaken<T>(&self, mistake: Mistake, with: impl FnOnce() -> T) -> T {
+        let forget = || lock(&self.recorder).pipelines.forget(mistake.kernel);
+        forget();
+        planted::set(Some(mistake));
+        let result = with();
+        planted::set(None);
+        forget();
+        result
     }
 }

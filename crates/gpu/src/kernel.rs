@@ -30,6 +30,19 @@ pub(crate) struct Kernel {
     pub(crate) access: &'static [Access],
 }
 
+impl Kernel {
+    #[cfg(not(test))]
+    fn text(&self) -> String {
+        self.wgsl.concat()
+    }
+
+    /// With what a test has planted in it.
+    #[cfg(test)]
+    fn text(&self) -> String {
+        planted::text(self.name, self.wgsl.concat())
+    }
+}
+
 /// Values of the text's `override` constants.
 pub(crate) type Constants<'a> = &'a [(&'static str, u32)];
 
@@ -112,7 +125,7 @@ fn make(
     constants: Constants<'_>,
     layout: &PipelineLayout,
 ) -> ComputePipeline {
-    let text = kernel.wgsl.concat();
+    let text = kernel.text();
     let module = raw::trusted_module(device, kernel.name, &text);
     let constants: Vec<(&str, f64)> =
         constants.iter().map(|&(name, value)| (name, f64::from(value))).collect();
@@ -127,4 +140,87 @@ fn make(
         },
         cache: None,
     })
+}
+
+#[cfg(test)]
+pub(crate) mod planted {
+    //! Kernels with a mistake, as a wrong driver would run them.
+
+    use std::cell::Cell;
+    use std::collections::BTreeSet;
+
+    use super::Pipelines;
+
+    /// In the kernel of this name, each of the first text becomes the second one.
+    #[derive(Clone, Copy)]
+    pub(crate) struct Mistake {
+        pub(crate) kernel: &'static str,
+        pub(crate) right: &'static str,
+        pub(crate) wrong: &'static str,
+    }
+
+    thread_local! {
+        static MISTAKE: Cell<Option<Mistake>> = const { Cell::new(None) };
+    }
+
+    pub(super) fn text(name: &str, text: String) -> String {
+        match MISTAKE.get() {
+            Some(Mistake { kernel, right, wrong }) if kernel == name => {
+                assert!(text.contains(right), "'{right}' is not in {name}");
+                text.replace(right, wrong)
+            }
+            _ => text,
+        }
+    }
+
+    /// Pipelines that this thread makes from now on have this mistake.
+    pub(crate) fn set(mistake: Option<Mistake>) {
+        MISTAKE.set(mistake);
+    }
+
+    impl Pipelines {
+        /// Those of a kernel are made anew.
+        pub(crate) fn forget(&mut self, kernel: &str) {
+            self.made.retain(|(name, _), _| *name != kernel);
+        }
+
+        /// Kernels of which there is one.
+        pub(crate) fn names(&self) -> BTreeSet<&'static str> {
+            self.made.keys().map(|(name, _)| *name).collect()
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use std::path::Path;
+
+    use super::Kernel;
+    use crate::ops;
+
+    /// Fails if no list has it: tests that look at every kernel would not see it.
+    pub(crate) fn assert_listed(kernel: &Kernel) {
+        let is_listed = ops::kernels().iter().any(|listed| std::ptr::eq(*listed, kernel));
+        assert!(is_listed, "{} is missing in the `kernels` of its file", kernel.name);
+    }
+
+    #[test]
+    fn every_text_belongs_to_a_listed_kernel() {
+        // Breaks if a kernel is in no list, so that neither its MSL is checked nor the self-test has to know it.
+        let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("src/wgsl");
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            let text = std::fs::read_to_string(&path).unwrap();
+            let is_used = ops::kernels().iter().any(|kernel| kernel.wgsl.contains(&text.as_str()));
+            assert!(is_used, "no listed kernel has {}", path.display());
+        }
+    }
+
+    #[test]
+    fn names_are_unique() {
+        // Breaks if two kernels share a name, and so a pipeline.
+        let mut names: Vec<_> = ops::kernels().iter().map(|kernel| kernel.name).collect();
+        names.sort_unstable();
+        assert!(names.windows(2).all(|pair| pair[0] != pair[1]), "{names:?}");
+    }
 }

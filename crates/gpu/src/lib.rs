@@ -13,12 +13,16 @@ pub mod bench_ops;
 #[cfg(feature = "bench")]
 pub mod bench_prompt;
 mod context;
+mod failure;
+#[cfg(test)]
+mod faults;
 mod format;
 mod kernel;
 mod memory;
 mod ops;
 #[allow(unsafe_code, reason = "memory that the device and the host share, shaders without bounds checks")]
 mod raw;
+mod selftest;
 mod stopwatch;
 #[cfg(test)]
 mod test_rig;

@@ -15,15 +15,18 @@ pub(crate) struct Rig {
 
 /// The device that `FLASH_MOE_TEST_GPU` names (a number), or the best one; `None`, loudly, where there is none.
 pub(crate) fn rig() -> Option<Rig> {
-    let index =
-        std::env::var("FLASH_MOE_TEST_GPU").ok().map(|n| n.parse().expect("FLASH_MOE_TEST_GPU is a number"));
-    match Context::open(index) {
+    match Context::open(index()) {
         Ok(context) => Some(Rig { context }),
         Err(error) => {
             eprintln!("SKIPPED: no GPU to test ({error}); Mesa's lavapipe is one for any machine");
             None
         }
     }
+}
+
+/// The number that `FLASH_MOE_TEST_GPU` is.
+pub(crate) fn index() -> Option<usize> {
+    std::env::var("FLASH_MOE_TEST_GPU").ok().map(|n| n.parse().expect("FLASH_MOE_TEST_GPU is a number"))
 }
 
 impl Rig {

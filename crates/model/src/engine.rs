@@ -12,6 +12,7 @@ use stream::{
 };
 
 use crate::arch::{MoeScratch, Pass, hand_over};
+use crate::error::check_backend;
 use crate::routing::Routing;
 use crate::scratch::{N_LOGITS, Scratch};
 use crate::timing::Timing;
@@ -88,7 +89,8 @@ impl<B: Backend> Engine<B> {
     /// Reads the dense weights and opens the experts. `progress` gets the bytes of dense weights read so far.
     ///
     /// # Errors
-    /// A file cannot be read or is damaged, slots cannot be allocated, or the number of experts is out of range.
+    /// A file cannot be read or is damaged, slots cannot be allocated, the backend has failed, or the number of experts
+    /// is out of range.
     pub fn load(
         store: &Store,
         backend: B,
@@ -134,8 +136,11 @@ impl<B: Backend> Engine<B> {
         let make = |n_slot, slot_bytes| backend.record_memory(n_slot, slot_bytes);
         let mut stream = ExpertStream::new_in(files, options.stream, &make)?;
         stream.hold(n_place);
+        let scratch = Scratch::new(&backend, &config, n_batch, n_expert_used);
+        // A device that has not enough memory does not say so each time.
+        check_backend(&backend)?;
         Ok(Self {
-            scratch: Scratch::new(&backend, &config, n_batch, n_expert_used),
+            scratch,
             timing: Timing::new(config.n_layer()),
             rope: rope(&config),
             formats: store.manifest().experts.iter().map(|e| e.formats).collect(),

@@ -1,5 +1,6 @@
 //! What can go wrong between ids and logits.
 
+use kernels::Backend;
 use store::StoreError;
 use stream::StreamError;
 
@@ -87,4 +88,9 @@ pub enum ModelError {
     /// A saved session that cannot be read or written.
     #[error("saved session: {0}")]
     Io(#[from] std::io::Error),
+}
+
+/// Is it still well?
+pub(crate) fn check_backend<B: Backend>(backend: &B) -> Result<(), ModelError> {
+    backend.failure().map_or(Ok(()), |what| Err(ModelError::Backend { what }))
 }

@@ -8,6 +8,7 @@ use std::io::{self, Read, Write};
 use kernels::{Backend, KvFormat};
 use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
+use crate::error::check_backend;
 use crate::session::{LayerState, Session, attention_shape, state_lens};
 use crate::{Engine, ModelError};
 
@@ -41,7 +42,7 @@ impl<B: Backend> Engine<B> {
     /// Remembers where `session` is now.
     ///
     /// # Errors
-    /// The session is poisoned.
+    /// The session is poisoned, or the backend has failed.
     pub fn snapshot(&self, session: &Session<B>) -> Result<Snapshot, ModelError> {
         session.check_usable()?;
         let read = |t: &B::Tensor, n: usize| {
@@ -56,8 +57,10 @@ impl<B: Backend> Engine<B> {
                 Some((read(&d.conv, n_conv), read(&d.s, n_state)))
             }
         });
+        let states = states.collect();
+        check_backend(self.backend())?;
         Ok(Snapshot {
-            states: states.collect(),
+            states,
             logits: session.logits.clone(),
             pos: session.pos(),
             history: history(&session.ids),
@@ -91,7 +94,7 @@ impl<B: Backend> Engine<B> {
     /// Writes a session: header, ids, states, keys and values up to its position as they are stored, logits, checksum.
     ///
     /// # Errors
-    /// The session is poisoned, or writing fails.
+    /// The session is poisoned, the backend has failed, or writing fails.
     pub fn save(&self, session: &Session<B>, out: &mut dyn Write) -> Result<(), ModelError> {
         session.check_usable()?;
         let mut out = Hashing { inner: out, hash: Xxh3::new() };
@@ -113,6 +116,7 @@ impl<B: Backend> Engine<B> {
             }
         }
         write_floats(&session.logits, &mut out)?;
+        check_backend(self.backend())?;
         let digest = out.hash.digest();
         out.inner.write_all(&digest.to_le_bytes())?;
         Ok(())
@@ -169,6 +173,7 @@ impl<B: Backend> Engine<B> {
         if digest != u64::from_le_bytes(stored) {
             return refuse("its checksum does not match: the file is damaged".into());
         }
+        check_backend(self.backend())?;
         Ok(session)
     }
 

@@ -10,15 +10,17 @@ const FN_LINES_MAX: usize = 70;
 const LINE_COLUMNS_MAX: usize = 120;
 /// Lets straight-line code (a forward pass, a table) be longer, with its reason.
 const LONG_BECAUSE: &str = "tidy: long because ";
-/// Where `unsafe` may stand: kernels, a bench of instructions, memory that others write to, a test's allocator.
-const UNSAFE_PLACES: [&str; 4] = [
+/// Where `unsafe` may stand: a device's memory, kernels, a bench of instructions, memory that others write to, a test's
+/// allocator.
+const UNSAFE_PLACES: [&str; 5] = [
+    "crates/gpu/src/raw.rs",
     "crates/kernels/src/cpu/",
     "crates/kernels/benches/forms/",
     "crates/stream/src/io/",
     "crates/model/tests/allocations.rs",
 ];
 /// Crates that have such places.
-const UNSAFE_CRATES: [&str; 2] = ["crates/kernels/", "crates/stream/"];
+const UNSAFE_CRATES: [&str; 3] = ["crates/gpu/", "crates/kernels/", "crates/stream/"];
 
 /// All rules for one file.
 pub(crate) fn check(file: &File, text: &str) -> Vec<String> {

@@ -242,6 +242,12 @@ impl Context {
     }
 }
 
+/// All kernels of this file.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    vec![&STEP, &CONV, &SHIFT, &MIX, &SCAN, &NORM]
+}
+
 #[cfg(test)]
 mod tests {
     use std::ops::Range;

@@ -30,6 +30,12 @@ impl Context {
     }
 }
 
+/// All kernels of this file.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    EMBED.iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use kernels::{Backend, Reference};

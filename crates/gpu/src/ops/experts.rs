@@ -126,6 +126,12 @@ impl Records {
     }
 }
 
+/// All kernels of this file.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    EXPERTS_STEP.iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use kernels::{Backend, ExpertJob, Reference, SharedJob};

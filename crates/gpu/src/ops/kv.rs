@@ -31,11 +31,6 @@ pub(crate) fn row_bytes(format: KvFormat, head_dim: usize) -> (usize, usize) {
     (codes, codes + scales.next_multiple_of(ROW_ALIGN))
 }
 
-/// Bytes that `n_pos` positions of one layer take on the device.
-pub(crate) fn kv_bytes(shape: AttentionShape, format: KvFormat, n_pos: usize) -> u64 {
-    2 * part_bytes(shape, format, n_pos)
-}
-
 /// Bytes of keys, or of values.
 fn part_bytes(shape: AttentionShape, format: KvFormat, n_pos: usize) -> u64 {
     (n_pos * shape.n_head_kv * row_bytes(format, shape.head_dim).1) as u64
@@ -84,22 +79,23 @@ impl Context {
         Kv { shape, format, keys: part(), values: part(), n_ctx, n_room }
     }
 
-    /// Makes room for `n_pos` positions.
+    /// Makes room for `n_pos` positions. If that is more than [`Self::kv_positions_max`], the device has failed.
     ///
     /// # Panics
-    /// That is more than [`Self::kv_positions_max`] or than the context.
+    /// That is more than the context.
     pub(crate) fn grow_kv(&self, kv: &mut Kv, n_pos: usize) {
         if n_pos <= kv.n_room {
             return;
         }
         let n_max = self.kv_positions_max(kv.shape, kv.format);
         assert!(n_pos <= kv.n_ctx, "{n_pos} positions of a context of {}", kv.n_ctx);
-        assert!(
-            n_pos <= n_max,
-            "{}: {n_pos} positions of keys and values in {}, a kernel sees at most {n_max}",
-            self.report.name,
-            kv.format
-        );
+        if n_max < n_pos {
+            self.fail(&format!(
+                "{n_pos} positions of keys and values in {} are wanted, its kernels see at most {n_max}",
+                kv.format
+            ));
+            return;
+        }
         kv.n_room = n_pos.next_power_of_two().min(kv.n_ctx).min(n_max);
         let bytes = part_bytes(kv.shape, kv.format, kv.n_room);
         for part in [&mut kv.keys, &mut kv.values] {

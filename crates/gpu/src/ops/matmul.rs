@@ -105,6 +105,12 @@ impl Context {
     }
 }
 
+/// All kernels of this file.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    MATMUL_STEP.iter().collect()
+}
+
 #[cfg(test)]
 mod tests {
     use kernels::{Backend, Precision, Reference};

@@ -48,3 +48,20 @@ pub(crate) struct Records {
     /// Where in a record codes, scales and biases of gate, up and down start, in words; multiples of 16.
     pub(crate) planes: [[u32; 3]; 3],
 }
+
+/// All kernels, for tests that look at each of them.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static crate::kernel::Kernel> {
+    let files = [
+        crate::context::kernels,
+        attention::kernels,
+        delta_net::kernels,
+        embed::kernels,
+        experts::kernels,
+        matmul::kernels,
+        pointwise::kernels,
+        prompt_tile::kernels,
+        route::kernels,
+    ];
+    files.into_iter().flat_map(|kernels| kernels()).collect()
+}

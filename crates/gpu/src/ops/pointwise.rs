@@ -147,6 +147,12 @@ impl Context {
     }
 }
 
+/// All kernels of this file.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    vec![&RMS_NORM, &ADD, &ADD_NORM, &COMBINE, &COMBINE_NORM]
+}
+
 #[cfg(test)]
 mod tests {
     use kernels::{Backend, Reference};

@@ -200,6 +200,13 @@ impl Split {
     }
 }
 
+/// All kernels of this file.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    let of = |tiled: &'static TiledKernel| tiled.threads.iter().chain([&tiled.coop_16, &tiled.coop_8]);
+    of(&MATMUL_PROMPT).chain(of(&EXPERTS_PROMPT)).chain([&SPLIT]).collect()
+}
+
 #[cfg(test)]
 pub(crate) mod tests {
     use arrayvec::ArrayVec;

@@ -106,6 +106,12 @@ impl Context {
     }
 }
 
+/// All kernels of this file.
+#[cfg(test)]
+pub(crate) fn kernels() -> Vec<&'static Kernel> {
+    vec![&CHOOSE, &ROUTE_STEP]
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -24,6 +24,7 @@ use stream::ExpertStream;
 
 use crate::ModelError;
 use crate::engine::Prefetch;
+use crate::error::check_backend;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
 use crate::session::LayerState;
@@ -138,7 +139,7 @@ impl<B: Backend> Pass<'_, B> {
 
     /// Is the backend still well?
     pub(crate) fn check(&self) -> Result<(), ModelError> {
-        self.backend.failure().map_or(Ok(()), |what| Err(ModelError::Backend { what }))
+        check_backend(self.backend)
     }
 
     /// Logits of the batch's tokens `first .. first + n_token` into the head of `scratch.logits`.

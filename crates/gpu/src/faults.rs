@@ -1,0 +1,223 @@
+//! What happens when a device fails: it says so, what is read is zeros, and nothing panics or waits for ever.
+
+use std::process::Command;
+use std::time::Duration;
+
+use kernels::{AttentionShape, Backend, KvFormat, Precision, Rope};
+
+use crate::test_rig::{index, random, rig, stored};
+use crate::{AdapterKind, Gpu, GpuError, adapters};
+
+const SHAPE: AttentionShape = AttentionShape { n_head: 4, n_head_kv: 2, head_dim: 64, gated: false };
+
+fn gpu() -> Option<Gpu> {
+    rig().map(|rig| Gpu::on(rig.context))
+}
+
+/// Of every kind of operation one: uploads, products, keys and values, memory for experts, reads.
+fn work(gpu: &Gpu) -> Vec<f32> {
+    let w = gpu.weights(stored(1, quant::Format::Bf16, 64, 128));
+    let (mut x, mut out) = (gpu.zeros(3 * 128), gpu.zeros(3 * 64));
+    gpu.write(&mut x, 0, &random(2, 3 * 128));
+    for n_token in [1, 3] {
+        gpu.begin(n_token);
+        gpu.matmul(&mut [(&w, &mut out)], &x, 0, n_token, Precision::Full);
+    }
+    let mut kv = gpu.kv(SHAPE, KvFormat::F16, 1000);
+    let rope = Rope { inv_freq: vec![1.0; 8], scale: 1.0 };
+    let [mut q, mut k, v, ones] = [3 * 256, 3 * 128, 3 * 128, 64].map(|n| gpu.zeros(n));
+    // Twice as many positions as there is room for at first.
+    for pos in [0, 509] {
+        let (norms, qkv) = ((&ones, &ones, 1e-6), (&mut q, &mut k, &v));
+        gpu.attention_prepare(SHAPE, &rope, norms, qkv, &mut kv, pos, 3);
+    }
+    let mut stored = vec![1; KvFormat::F16.position_bytes(SHAPE)];
+    gpu.read_kv(&kv, 0, &mut stored);
+    gpu.write_kv(&mut kv, 511, &stored);
+    let memory = gpu.record_memory(2, 5000);
+    assert_eq!(memory.is_err(), gpu.failure().is_some());
+    gpu.finish();
+    let mut read = vec![1.0; 3 * 64];
+    gpu.read(&out, 0, &mut read);
+    read
+}
+
+/// It has failed, says why, and goes on saying so.
+fn assert_failed(gpu: &Gpu, why: &str) {
+    let failure = gpu.failure().expect("the device has failed");
+    assert!(failure.contains(why), "'{why}' in {failure}");
+    assert_eq!(work(gpu), [0.0; 3 * 64], "after: {failure}");
+    assert_eq!(gpu.failure(), Some(failure), "the first failure is the one that counts");
+}
+
+#[test]
+fn a_well_device_works() {
+    // Breaks if the other tests here pass because nothing works at all.
+    let Some(gpu) = gpu() else { return };
+    assert!(work(&gpu).iter().any(|&x| x != 0.0));
+    assert_eq!(gpu.failure(), None);
+}
+
+#[test]
+fn a_lost_device_says_so() {
+    // Breaks if a card that was reset ends in a panic, a wait without end, or results that nobody computed.
+    let Some(gpu) = gpu() else { return };
+    let mut out = gpu.zeros(64);
+    gpu.write(&mut out, 0, &[2.0; 64]);
+    gpu.breaker()();
+    let mut read = [1.0; 64];
+    gpu.read(&out, 0, &mut read);
+    assert_eq!(read, [0.0; 64]);
+    assert_failed(&gpu, "the device was lost");
+}
+
+#[test]
+fn a_device_lost_before_any_read_says_so() {
+    // Breaks if a loss between a model's loading and its first token goes unnoticed.
+    let Some(gpu) = gpu() else { return };
+    gpu.breaker()();
+    gpu.finish();
+    assert_eq!(work(&gpu), [0.0; 3 * 64]);
+    assert_failed(&gpu, "the device was lost");
+}
+
+#[test]
+fn a_pass_that_the_driver_gave_up_is_noticed() {
+    // Breaks where a driver skips work without a word, as Metal does: a token of it would be wrong.
+    let Some(gpu) = gpu() else { return };
+    assert!(work(&gpu).iter().any(|&x| x != 0.0));
+    gpu.context.drop_pass();
+    assert_eq!(work(&gpu), [0.0; 3 * 64]);
+    assert_failed(&gpu, "gave up work");
+}
+
+#[test]
+fn a_device_that_does_not_answer_is_given_up() {
+    // Breaks if a hung device hangs the program.
+    let Some(mut gpu) = gpu() else { return };
+    let n = 4 << 20;
+    let (mut x, y) = (gpu.zeros(n), gpu.zeros(n));
+    gpu.finish();
+    gpu.context.wait_max = Duration::ZERO;
+    for _ in 0..100 {
+        gpu.add(&mut x, &y, n);
+    }
+    gpu.finish();
+    assert_failed(&gpu, "does not answer");
+}
+
+#[test]
+fn a_driver_that_fails_while_it_is_waited_for_is_no_panic() {
+    // Breaks if the panic of wgpu for a device that is lost during a wait ends the program.
+    let result = crate::failure::wait(|| panic!("Error in Device::poll: {}", "Parent device is lost"));
+    assert_eq!(result, Err("Error in Device::poll: Parent device is lost".to_owned()));
+}
+
+#[test]
+fn more_than_a_buffer_can_be_is_an_error() {
+    // Breaks if memory that cannot be had is a panic, or work goes on with a buffer that is none.
+    for kind in ["tensor", "records"] {
+        let Some(gpu) = gpu() else { return };
+        let too_many = gpu.context.limits.max_buffer_size as usize + 16;
+        match kind {
+            "tensor" => drop(gpu.zeros(too_many / 4)),
+            _ => assert!(gpu.context.host_buffer(too_many as u64).is_err()),
+        }
+        assert_failed(&gpu, "");
+    }
+}
+
+#[test]
+fn more_keys_than_a_kernel_sees_are_an_error() {
+    // Breaks if a context that the device cannot hold is a panic, or a kernel writes behind a buffer.
+    let Some(gpu) = gpu() else { return };
+    let n_max = gpu.context.kv_positions_max(SHAPE, KvFormat::F32);
+    let mut kv = gpu.kv(SHAPE, KvFormat::F32, n_max + 10);
+    let rope = Rope { inv_freq: vec![1.0; 8], scale: 1.0 };
+    let [mut q, mut k, v, ones] = [256, 128, 128, 64].map(|n| gpu.zeros(n));
+    let (norms, qkv) = ((&ones, &ones, 1e-6), (&mut q, &mut k, &v));
+    gpu.attention_prepare(SHAPE, &rope, norms, qkv, &mut kv, n_max, 1);
+    gpu.attention(SHAPE, &q, &kv, n_max, 1, &mut k);
+    assert_failed(&gpu, "its kernels see at most");
+}
+
+/// Runs test `name` in a process of its own, where [`is_child`], under `shell` words.
+fn child(name: &str, shell: &str, variables: &[(&str, &str)]) {
+    let program = std::env::current_exe().unwrap();
+    let mut command = Command::new("sh");
+    command.args(["-c", &format!("{shell} exec \"$0\" \"$@\"")]).arg(program);
+    command.args(["--exact", &format!("faults::{name}"), "--nocapture"]);
+    command.env("FLASH_MOE_TEST_CHILD", name).envs(variables.iter().copied());
+    let out = command.output().unwrap();
+    let text = String::from_utf8_lossy(&out.stdout) + String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success() && text.contains("1 passed"), "{name}:\n{text}");
+}
+
+fn is_child(name: &str) -> bool {
+    std::env::var_os("FLASH_MOE_TEST_CHILD").is_some_and(|child| child == name)
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn without_a_driver_there_is_no_gpu() {
+    // Breaks if a machine without a driver cannot even list its GPUs.
+    const NAME: &str = "without_a_driver_there_is_no_gpu";
+    if is_child(NAME) {
+        assert!(adapters().is_empty());
+        assert!(matches!(Gpu::open(None), Err(GpuError::None)));
+        assert!(matches!(Gpu::open(Some(0)), Err(GpuError::None)));
+        return;
+    }
+    let nowhere = "/nonexistent/driver.json";
+    child(NAME, "", &[("VK_ICD_FILENAMES", nowhere), ("VK_DRIVER_FILES", nowhere)]);
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn memory_that_is_exhausted_is_an_error() {
+    // Breaks if the driver's refusal of more memory is a panic, or results go on without that memory.
+    const NAME: &str = "memory_that_is_exhausted_is_an_error";
+    if !is_child(NAME) {
+        if adapters().first().is_some_and(|best| best.kind == AdapterKind::Emulated) {
+            // Memory of an emulated device is that of the process.
+            return child(NAME, "ulimit -v 8388608;", &[]);
+        }
+        eprintln!("SKIPPED: the memory of a real device is not exhausted for a test");
+        return;
+    }
+    let gpu = Gpu::open_untested(index()).unwrap();
+    let held: Vec<_> = (0..16).map(|_| gpu.zeros(1 << 28)).take_while(|_| gpu.failure().is_none()).collect();
+    assert!(held.len() < 16, "16 GiB of 8");
+    assert_failed(&gpu, "its memory is exhausted");
+}
+
+#[test]
+#[cfg(target_os = "linux")]
+fn the_self_test_can_be_switched_off() {
+    // Breaks if a user with a wrong refusal has no way around it.
+    const NAME: &str = "the_self_test_can_be_switched_off";
+    if rig().is_none() {
+        return;
+    }
+    if !is_child(NAME) {
+        return child(NAME, "", &[("FLASH_MOE_GPU_SELFTEST", "off")]);
+    }
+    assert!(Gpu::open(index()).unwrap().context.kernels().is_empty(), "a kernel has run");
+}
+
+#[test]
+fn an_emulated_device_is_the_last_choice() {
+    // Breaks if Mesa's emulation is taken where there is a GPU, or refused where there is nothing else.
+    let all = adapters();
+    let Some(best) = all.first() else { return };
+    let first_emulated = all.iter().position(|adapter| adapter.kind == AdapterKind::Emulated);
+    let is_last = |at| all[at..].iter().all(|adapter| adapter.kind == AdapterKind::Emulated);
+    assert!(first_emulated.is_none_or(is_last), "{all:?}");
+    if best.kind == AdapterKind::Emulated {
+        assert_eq!(Gpu::open(None).unwrap().adapter().kind, AdapterKind::Emulated);
+        let Err(GpuError::Index { index: 99, n }) = Gpu::open(Some(99)) else {
+            panic!("there is no number 99")
+        };
+        assert_eq!(n, all.len());
+    }
+}

@@ -1,0 +1,494 @@
+//! Each kind of kernel once on the actual device, against the scalar reference: an error of a driver refuses the
+//! device instead of changing an answer.
+//!
+//! Operations are recorded one after the other and read together, so the device is waited for once.
+
+use std::sync::Arc;
+
+use kernels::{
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Norm, Precision,
+    RecordMemory, Reference, Rope, RouteShape, Routes, SharedJob,
+};
+use quant::{Buffer, Format, Matrix, MatrixRef};
+
+use crate::Gpu;
+use crate::context::{Buf, Context};
+use crate::ops::route::{PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
+
+/// Ten times what kernels' tests allow, relative to the larger of a number and the root mean square of its result.
+const BOUND: f64 = 2e-4;
+/// Where keys are rounded to f16 once more.
+const ATTENTION_BOUND: f64 = 2e-3;
+
+const A4: Format = Format::Affine { bits: 4, group: 64 };
+const A8: Format = Format::Affine { bits: 8, group: 32 };
+/// Tokens of a prompt.
+const N_PROMPT: usize = 9;
+
+/// What an operation made.
+struct Made<T> {
+    what: String,
+    bound: f64,
+    tensor: T,
+}
+
+/// An operation with its inputs.
+type Case<'a, B> = Box<dyn FnOnce(&B) -> Vec<Made<<B as Backend>::Tensor>> + 'a>;
+
+/// Runs everything; the first result that is wrong, in words.
+pub(crate) fn check(gpu: &Gpu) -> Result<(), String> {
+    std::thread::scope(|scope| {
+        let exact = scope.spawn(exact);
+        check_against(gpu, || exact.join().expect("the reference computes whatever it is given"))
+    })
+}
+
+fn check_against(gpu: &Gpu, exact: impl FnOnce() -> Vec<Vec<f32>>) -> Result<(), String> {
+    let records = Records::new(gpu).map_err(|error| error.to_string())?;
+    let run = cases(gpu, &records).into_iter().flat_map(|case| case(gpu)).collect::<Vec<_>>();
+    let routing = Routing::new(&gpu.context);
+    routing.run(&gpu.context);
+
+    let mut got: Vec<Vec<f32>> = run.iter().map(|made| vec![0.0; made.tensor.len]).collect();
+    let mut parts: Vec<(&Buf, u64, &mut [u8])> =
+        run.iter().map(|made| &made.tensor.buf).zip(got.iter_mut()).map(part).collect();
+    let mut words = routing.room();
+    parts.extend(routing.parts(&mut words));
+    gpu.context.read_all(&mut parts);
+    if let Some(error) = gpu.failure() {
+        return Err(format!("it failed in its self-test: {error}"));
+    }
+
+    for ((made, got), want) in run.iter().zip(&got).zip(exact()) {
+        judge(&made.what, off(got, &want), made.bound)?;
+    }
+    routing.judge(&words)
+}
+
+/// What the reference makes.
+fn exact() -> Vec<Vec<f32>> {
+    let records = Records::new(&Reference).expect("the reference takes any memory");
+    let run = cases(&Reference, &records).into_iter().flat_map(|case| case(&Reference));
+    run.map(|made| made.tensor).collect()
+}
+
+fn part<'a>((buf, out): (&'a Buf, &'a mut Vec<f32>)) -> (&'a Buf, u64, &'a mut [u8]) {
+    (buf, 0, bytemuck::cast_slice_mut(out))
+}
+
+fn judge(what: &str, off: f64, bound: f64) -> Result<(), String> {
+    if off <= bound {
+        return Ok(());
+    }
+    Err(format!(
+        "its result of {what} is wrong (off by {off:.1e}, {bound:.0e} is allowed): an error of its driver"
+    ))
+}
+
+/// The largest error, relative to the larger of the number itself and the root mean square of them all.
+fn off(got: &[f32], want: &[f32]) -> f64 {
+    let mean = want.iter().map(|&x| f64::from(x).powi(2)).sum::<f64>() / want.len().max(1) as f64;
+    let error = |(&got, &want): (&f32, &f32)| {
+        let (got, want) = (f64::from(got), f64::from(want));
+        let error = (got - want).abs() / mean.sqrt().max(want.abs()).max(1e-30);
+        if error.is_nan() { f64::INFINITY } else { error }
+    };
+    got.iter().zip(want).map(error).fold(0.0, f64::max)
+}
+
+/// All operations of the trait, each with inputs of its own: what one does wrong is not blamed on another.
+fn cases<'a, B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>>(
+    backend: &B,
+    records: &'a Records,
+) -> Vec<Case<'a, B>> {
+    let mut inputs = Inputs { backend, state: 1 };
+    let mut cases = inputs.sums();
+    for format in [A4, A8, Format::Bf16] {
+        cases.extend([1, N_PROMPT].map(|n_token| inputs.products(format, n_token)));
+    }
+    cases.push(inputs.embed());
+    cases.extend([1, N_PROMPT].map(|n_token| inputs.experts(records, n_token)));
+    cases.extend([(150, 1), (0, N_PROMPT)].map(|(pos, n_token)| inputs.attention(pos, n_token)));
+    cases.extend([1, 70].map(|n_token| inputs.delta_net(n_token)));
+    cases
+}
+
+fn tokens(n_token: usize) -> &'static str {
+    if n_token == 1 { "one token" } else { "several tokens" }
+}
+
+/// Makes inputs: the same for every backend.
+struct Inputs<'b, B> {
+    backend: &'b B,
+    state: u64,
+}
+
+impl<B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>> Inputs<'_, B> {
+    /// About normal numbers.
+    fn floats(&mut self, n: usize) -> Vec<f32> {
+        let mut unit = || (random(&mut self.state) >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
+        (0..n).map(|_| 1.4 * (unit() + unit())).collect()
+    }
+
+    fn tensor(&mut self, n: usize) -> B::Tensor {
+        let (mut tensor, values) = (self.backend.zeros(n), self.floats(n));
+        self.backend.write(&mut tensor, 0, &values);
+        tensor
+    }
+
+    fn matrix(&mut self, format: Format, rows: usize, cols: usize) -> B::Weights {
+        let mut buffer = Buffer::zeroed(format.matrix_bytes(rows, cols)).expect("a few kilobytes");
+        fill(&mut self.state, &mut buffer, format, rows, cols);
+        let matrix = Matrix::new(format, rows, cols, Arc::new(buffer), 0);
+        self.backend.weights(matrix.expect("the shape fits the format"))
+    }
+
+    fn products(&mut self, format: Format, n_token: usize) -> Case<'static, B> {
+        // More chunks than a subgroup has threads, and not a power of two.
+        let (rows, cols) = ([45, 18], 64 * 17);
+        let w = rows.map(|rows| self.matrix(format, rows, cols));
+        let x = self.tensor((n_token + 1) * cols);
+        Box::new(move |backend| {
+            let mut out = rows.map(|rows| backend.zeros(n_token * rows));
+            backend.begin(n_token);
+            let mut products: Vec<_> = w.iter().zip(&mut out).collect();
+            backend.matmul(&mut products, &x, 1, n_token, Precision::Full);
+            let what = format!("a product of {format} weights, {}", tokens(n_token));
+            made(what, BOUND, out)
+        })
+    }
+
+    fn embed(&mut self) -> Case<'static, B> {
+        let (cols, ids) = (192, [10, 0, 3, 3, 7]);
+        let w = self.matrix(A4, 11, cols);
+        Box::new(move |backend| {
+            let mut out = backend.zeros(ids.len() * cols);
+            backend.embed(&w, &ids, &mut out);
+            made("an embedding", BOUND, [out])
+        })
+    }
+
+    /// Norms, sums and mixtures.
+    fn sums(&mut self) -> Vec<Case<'static, B>> {
+        const EPS: f32 = 1e-6;
+        let (n_token, k, d) = (3, 2, 300);
+        let (x, weight) = (self.tensor(n_token * d), self.tensor(d));
+        let norm: Case<'static, B> = Box::new(move |backend| {
+            let mut out = backend.zeros(n_token * d);
+            backend.rms_norm(&x, &weight, EPS, n_token, &mut out);
+            made("a norm", BOUND, [out])
+        });
+        let (mut x, y) = (self.tensor(n_token * d), self.tensor(n_token * d));
+        let add: Case<'static, B> = Box::new(move |backend| {
+            backend.add(&mut x, &y, n_token * d - 1);
+            made("a sum", BOUND, [x])
+        });
+        let (mut x, y, weight) = (self.tensor(n_token * d), self.tensor(n_token * d), self.tensor(d));
+        let add_norm: Case<'static, B> = Box::new(move |backend| {
+            let mut out = backend.zeros(n_token * d);
+            let norm = Norm { weight: &weight, d, eps: EPS, out: &mut out };
+            backend.add_norm((&mut x, &y), norm, n_token);
+            made("a sum with its norm", BOUND, [x, out])
+        });
+        let mixture = |inputs: &mut Self, has_norm: bool| -> Case<'static, B> {
+            let (mut x, weight) = (inputs.tensor(n_token * d), inputs.tensor(d));
+            let (routed, gate) = (inputs.tensor(n_token * (k + 1) * d), inputs.tensor(n_token));
+            let weights = inputs.floats(n_token * k);
+            Box::new(move |backend| {
+                let mut out = backend.zeros(n_token * d);
+                let norm = Norm { weight: &weight, d, eps: EPS, out: &mut out };
+                let norm = has_norm.then_some(norm);
+                backend.combine_norm(&mut x, &routed, &weights, Some(&gate), (n_token, k, d), norm);
+                let what = if has_norm { "a mixture with its norm" } else { "a mixture" };
+                made(what, BOUND, [x, out])
+            })
+        };
+        vec![norm, add, add_norm, mixture(self, false), mixture(self, true)]
+    }
+
+    fn experts<'a>(&mut self, records: &'a Records, n_token: usize) -> Case<'a, B> {
+        let w = records.dims().map(|(rows, cols)| self.matrix(A4, rows, cols));
+        let x = self.tensor(n_token * D_MODEL);
+        Box::new(move |backend| {
+            // Each token chooses one of the experts or both.
+            let mut rows: [Vec<(u32, u32)>; N_EXPERT] = Default::default();
+            let mut n_out = 0;
+            for t in 0..n_token as u32 {
+                for (_, rows) in rows.iter_mut().enumerate().filter(|(e, _)| t % 3 != *e as u32 + 1) {
+                    rows.push((t, n_out));
+                    n_out += 1;
+                }
+            }
+            let shared_rows: Vec<(u32, u32)> = (0..n_token as u32).map(|t| (t, n_out + t)).collect();
+            let jobs: Vec<ExpertJob<'_>> =
+                rows.iter().enumerate().map(|(e, rows)| records.job(e, rows)).collect();
+            let shared = SharedJob { gate: &w[0], up: &w[1], down: &w[2], rows: &shared_rows };
+            let mut out = backend.zeros((n_out as usize + n_token) * D_MODEL);
+            backend.begin(n_token);
+            backend.experts(&jobs, Some(shared), &x, &mut out);
+            made(format!("experts, {}", tokens(n_token)), BOUND, [out])
+        })
+    }
+
+    fn attention(&mut self, pos: usize, n_token: usize) -> Case<'static, B> {
+        let shape = AttentionShape { n_head: 4, n_head_kv: 2, head_dim: 64, gated: true };
+        let kv_dim = shape.n_head_kv * shape.head_dim;
+        let mut kv = self.backend.kv(shape, KvFormat::F16, pos + n_token);
+        let before = self.floats(2 * pos * kv_dim);
+        let mut bytes = vec![0; pos * KvFormat::F16.position_bytes(shape)];
+        let rows = before.chunks_exact(shape.head_dim);
+        for (row, bytes) in rows.zip(bytes.chunks_exact_mut(KvFormat::F16.row_bytes(shape.head_dim))) {
+            KvFormat::F16.encode_row(row, bytes);
+        }
+        self.backend.write_kv(&mut kv, 0, &bytes);
+        let mut q = self.tensor(n_token * shape.n_head * 2 * shape.head_dim);
+        let (mut k, v) = (self.tensor(n_token * kv_dim), self.tensor(n_token * kv_dim));
+        let norms = [self.tensor(shape.head_dim), self.tensor(shape.head_dim)];
+        let rope =
+            Rope { inv_freq: (0..16).map(|j| 1e4f64.powf(f64::from(-j) / 16.0)).collect(), scale: 1.0 };
+        Box::new(move |backend| {
+            let mut out = backend.zeros(n_token * shape.n_head * shape.head_dim);
+            backend.begin(n_token);
+            let (norms, qkv) = ((&norms[0], &norms[1], 1e-6), (&mut q, &mut k, &v));
+            backend.attention_prepare(shape, &rope, norms, qkv, &mut kv, pos, n_token);
+            backend.attention(shape, &q, &kv, pos, n_token, &mut out);
+            let mut all = made("queries and keys", BOUND, [q, k]);
+            all.extend(made(format!("attention, {}", tokens(n_token)), ATTENTION_BOUND, [out]));
+            all
+        })
+    }
+
+    fn delta_net(&mut self, n_token: usize) -> Case<'static, B> {
+        let shape = DeltaShape { n_head_k: 2, n_head_v: 4, head_dim_k: 32, head_dim_v: 48, n_conv: 4 };
+        let (n_channel, n_head) = (shape.n_channel(), shape.n_head_v);
+        let conv = self.tensor(shape.n_conv * n_channel);
+        let (dt_bias, norm) = (self.tensor(n_head), self.tensor(shape.head_dim_v));
+        let mut decay = self.backend.zeros(n_head);
+        let decays: Vec<f32> = self.floats(n_head).iter().map(|x| x.exp()).collect();
+        self.backend.write(&mut decay, 0, &decays);
+        let (qkv, z) = (self.tensor(n_token * n_channel), self.tensor(n_token * shape.d_v()));
+        let [b, a] = [0; 2].map(|_| self.tensor(n_token * n_head));
+        let mut conv_state = self.tensor((shape.n_conv - 1) * n_channel);
+        let mut state = self.tensor(shape.state_len());
+        Box::new(move |backend| {
+            let weights =
+                DeltaWeights { conv: &conv, decay: &decay, dt_bias: &dt_bias, norm: &norm, eps: 1e-6 };
+            let inputs = DeltaInputs { qkv: &qkv, b: &b, a: &a, z: &z };
+            let mut out = backend.zeros(n_token * shape.d_v());
+            backend.begin(n_token);
+            let states = (&mut conv_state, &mut state);
+            backend.delta_net(shape, &weights, &inputs, states, 0, n_token, &mut out);
+            let what = format!("a delta-net, {}", tokens(n_token));
+            made(what, BOUND, [out, conv_state, state])
+        })
+    }
+}
+
+fn made<T, const N: usize>(what: impl Into<String>, bound: f64, tensors: [T; N]) -> Vec<Made<T>> {
+    let what: String = what.into();
+    tensors.into_iter().map(|tensor| Made { what: what.clone(), bound, tensor }).collect()
+}
+
+fn random(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut z = *state;
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+/// A matrix of random codes whose numbers are mostly below 0.1.
+fn fill(state: &mut u64, bytes: &mut [u8], format: Format, rows: usize, cols: usize) {
+    let [codes, scales, biases] = format.planes(rows, cols);
+    let mut halves = |plane: &mut [u8], mask: u16, bits: u16| {
+        for half in plane.chunks_exact_mut(2) {
+            half.copy_from_slice(&(random(state) as u16 & mask | bits).to_le_bytes());
+        }
+    };
+    match format {
+        Format::Affine { bits, .. } => {
+            halves(&mut bytes[codes], u16::MAX, 0);
+            // bf16: sign, 8 bits of exponent, 7 of mantissa. Codes times scales are below 1/8, biases about -1/24.
+            halves(&mut bytes[scales], 0x7f, u16::from(124 - bits) << 7);
+            halves(&mut bytes[biases], 0x7f, 0x8000 | 122 << 7);
+        }
+        _ => halves(&mut bytes[codes], 0x807f, 122 << 7),
+    }
+}
+
+const N_EXPERT: usize = 2;
+const D_MODEL: usize = 320;
+const D_FF: usize = 128;
+
+/// Experts in memory that the backend reads in place.
+struct Records(Vec<RecordMemory>);
+
+impl Records {
+    fn new<B: Backend>(backend: &B) -> std::io::Result<Self> {
+        let record_bytes = 3 * A4.matrix_bytes(D_FF, D_MODEL);
+        let plain = || (0..N_EXPERT).map(|_| Box::new(vec![0u8; record_bytes]) as RecordMemory).collect();
+        let mut records = backend.record_memory(N_EXPERT, record_bytes)?.unwrap_or_else(plain);
+        let state = &mut 7;
+        for record in &mut records {
+            let matrices = record.chunks_exact_mut(A4.matrix_bytes(D_FF, D_MODEL));
+            for (bytes, (rows, cols)) in matrices.zip(Self::DIMS) {
+                fill(state, bytes, A4, rows, cols);
+            }
+        }
+        Ok(Self(records))
+    }
+
+    /// Of gate, up and down: all take as many bytes.
+    const DIMS: [(usize, usize); 3] = [(D_FF, D_MODEL), (D_FF, D_MODEL), (D_MODEL, D_FF)];
+
+    fn dims(&self) -> [(usize, usize); 3] {
+        Self::DIMS
+    }
+
+    fn job<'a>(&'a self, expert: usize, rows: &'a [(u32, u32)]) -> ExpertJob<'a> {
+        let n_byte = A4.matrix_bytes(D_FF, D_MODEL);
+        let [gate, up, down] = [0, 1, 2].map(|i| {
+            let (rows, cols) = Self::DIMS[i];
+            let bytes = &self.0[expert][i * n_byte..][..n_byte];
+            MatrixRef::new(A4, rows, cols, bytes).expect("the shape fits the format")
+        });
+        ExpertJob { gate, up, down, rows }
+    }
+}
+
+/// Both ways to choose experts: they write words.
+struct Routing {
+    logits: Buf,
+    table: Buf,
+    /// What [`Context::choose`] writes.
+    routes: Buf,
+    pairs: Buf,
+    chosen: Buf,
+    want: Routes,
+}
+
+impl Routing {
+    const SHAPE: RouteShape = RouteShape { n_expert: 100, k: 8, renormalise: true };
+    const FIRST_RECORD: u32 = 1000;
+
+    fn new(context: &Context) -> Self {
+        let RouteShape { n_expert, k, .. } = Self::SHAPE;
+        let logits = Inputs { backend: &Reference, state: 3 }.floats(n_expert);
+        let mut want = Routes::default();
+        want.choose(&logits, Self::SHAPE, None).expect("the logits are finite");
+        let words = |n: usize| context.buffer(n as u64 * 4);
+        let all = Self {
+            logits: words(n_expert),
+            table: words(n_expert),
+            routes: words(routes_words(1, k)),
+            pairs: words(PAIR_WORDS * k),
+            chosen: words(k),
+            want,
+        };
+        context.write(&all.logits, 0, bytemuck::cast_slice(&logits));
+        let table: Vec<u32> = (0..n_expert as u32).map(|e| Self::FIRST_RECORD + e).collect();
+        context.write(&all.table, 0, bytemuck::cast_slice(&table));
+        all
+    }
+
+    fn run(&self, context: &Context) {
+        let RouteShape { n_expert, k, renormalise } = Self::SHAPE;
+        let router = Router { logits: self.logits.bind(), n_expert, k, renormalise, forced: None };
+        context.choose(&router, self.routes.bind(), 1);
+        let (table, pairs) = ((self.table.bind(), 0), (self.pairs.bind(), 0));
+        context.route_step(&router, &RouteStep { layer: 0, table, pairs, chosen: (self.chosen.bind(), 0) });
+    }
+
+    fn room(&self) -> [Vec<u32>; 3] {
+        let k = Self::SHAPE.k;
+        [routes_words(1, k), PAIR_WORDS * k, k].map(|n| vec![0; n])
+    }
+
+    fn parts<'a>(
+        &'a self,
+        words: &'a mut [Vec<u32>; 3],
+    ) -> impl Iterator<Item = (&'a Buf, u64, &'a mut [u8])> {
+        let bufs = [&self.routes, &self.pairs, &self.chosen];
+        bufs.into_iter().zip(words).map(|(buf, words)| (buf, 0, bytemuck::cast_slice_mut(words)))
+    }
+
+    fn judge(&self, [routes, pairs, chosen]: &[Vec<u32>; 3]) -> Result<(), String> {
+        let (k, want) = (Self::SHAPE.k, &self.want);
+        let floats = |words: &[u32]| words.iter().map(|&bits| f32::from_bits(bits)).collect::<Vec<f32>>();
+        let whole = |words: &[u32]| words.iter().map(|&word| word as f32).collect::<Vec<f32>>();
+        let experts: Vec<u32> = want.experts.iter().copied().chain([0]).collect();
+        judge("choosing experts", off(&whole(&routes[k..]), &whole(&experts)), 0.0)?;
+        judge("weighting experts", off(&floats(&routes[..k]), &want.weights), BOUND)?;
+        let (mut places, mut weights) = (Vec::new(), Vec::new());
+        for pair in pairs.chunks_exact(PAIR_WORDS) {
+            weights.push(pair[WEIGHT_WORD as usize]);
+            places.extend_from_slice(&pair[..WEIGHT_WORD as usize]);
+        }
+        let place = |(j, &e): (usize, &u32)| [Self::FIRST_RECORD + e, 0, j as u32];
+        let want_places: Vec<u32> = want.experts.iter().enumerate().flat_map(place).collect();
+        judge("choosing experts on the device", off(&whole(chosen), &whole(&want.experts)), 0.0)?;
+        judge("finding experts on the device", off(&whole(&places), &whole(&want_places)), 0.0)?;
+        judge("weighting experts on the device", off(&floats(&weights), &want.weights), BOUND)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::GpuError;
+    use crate::kernel::planted::{self, Mistake};
+    use crate::ops::kernels;
+    use crate::test_rig::{index, rig};
+
+    /// What a wrong driver might make of a text: of functions with as many arguments of the same kinds, another one.
+    const MISTAKES: [(&str, &str); 3] =
+        [("fma(", "clamp("), ("exp(", "exp2("), ("subgroupAdd(", "subgroupMax(")];
+
+    fn mistake(kernel: &'static str) -> Mistake {
+        let listed = kernels().into_iter().find(|listed| listed.name == kernel).unwrap();
+        let text = listed.wgsl.concat();
+        let (right, wrong) = match kernel {
+            "add" => ("x[i] + y[i]", "x[i]"),
+            "delta_shift" => ("p.n_token", "(p.n_token - 1u)"),
+            _ => *MISTAKES
+                .iter()
+                .find(|(right, _)| text.contains(right))
+                .unwrap_or_else(|| panic!("a mistake to make in {kernel}")),
+        };
+        Mistake { kernel, right, wrong }
+    }
+
+    #[test]
+    fn a_device_with_a_wrong_kernel_is_not_opened() {
+        // Breaks if the self-test is not run, or its verdict is lost on the way.
+        if rig().is_none() {
+            return;
+        }
+        planted::set(Some(Mistake { kernel: "rms_norm", right: "fma(", wrong: "clamp(" }));
+        let opened = Gpu::open(index());
+        planted::set(None);
+        let Err(GpuError::Refused { why, .. }) = opened else { panic!("it was opened") };
+        assert!(why.contains("its result of a norm is wrong (off by "), "{why}");
+        assert!(why.ends_with("an error of its driver"), "{why}");
+        Gpu::open(index()).unwrap();
+    }
+
+    #[test]
+    fn a_wrong_kernel_is_found() {
+        // Breaks if a device passes whose driver computes one kind of kernel wrongly, or a right one is refused.
+        let Some(rig) = rig() else { return };
+        let gpu = Gpu::on(rig.context).self_test().unwrap();
+        assert_eq!(check(&gpu), Ok(()));
+        let kernels = gpu.context.kernels();
+        assert!(20 < kernels.len(), "{kernels:?}");
+        // Passes are counted anew for each device, so a wrong count stays wrong.
+        for kernel in kernels.into_iter().filter(|kernel| *kernel != "tally") {
+            let mistake = mistake(kernel);
+            let Err(why) = gpu.context.mistaken(mistake, || check(&gpu)) else {
+                panic!("'{}' for '{}' in {kernel} was not found", mistake.wrong, mistake.right);
+            };
+            assert!(why.contains(" is wrong (off by "), "{kernel}: {why}");
+            assert_eq!(check(&gpu), Ok(()), "after {kernel}");
+        }
+    }
+}
