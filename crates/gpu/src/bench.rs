@@ -195,7 +195,7 @@ impl Bench {
         )
     }
 
-    fn yardstick(&self, kernel: &'static Kernel, at: u64, bytes: u64) {
+    fn yardstick(&self, kernel: &Kernel, at: u64, bytes: u64) {
         let params = [at, bytes].map(|n| (n / 16) as u32);
         let groups = self.context.grid((params[1] as usize).div_ceil(1024));
         self.context.run(kernel, &[], &[self.from.bind(), self.to.bind()], &params, groups);

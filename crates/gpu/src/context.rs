@@ -428,7 +428,7 @@ impl Context {
     /// Records a dispatch of `groups` workgroups.
     pub(crate) fn run(
         &self,
-        kernel: &'static Kernel,
+        kernel: &Kernel,
         constants: Constants<'_>,
         buffers: &[Bind<'_>],
         params: &[u32],

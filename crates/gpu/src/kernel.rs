@@ -64,21 +64,15 @@ pub(crate) struct Pipelines {
 type Layout = (&'static [Access], BindGroupLayout, PipelineLayout);
 
 /// Which kernel it is, and the values of its constants.
-type PipelineKey = (usize, ArrayVec<u32, N_CONSTANT_MAX>);
+type PipelineKey = (&'static str, ArrayVec<u32, N_CONSTANT_MAX>);
 
 /// Most constants of a kernel.
 const N_CONSTANT_MAX: usize = 12;
 
 impl Pipelines {
     /// The pipeline of a kernel with these constants; made when it is first asked for.
-    pub(crate) fn get(
-        &mut self,
-        device: &Device,
-        kernel: &'static Kernel,
-        constants: Constants<'_>,
-    ) -> &Pipeline {
-        // Kernels are statics: each has its own address.
-        let key = (std::ptr::from_ref(kernel) as usize, constants.iter().map(|&(_, value)| value).collect());
+    pub(crate) fn get(&mut self, device: &Device, kernel: &Kernel, constants: Constants<'_>) -> &Pipeline {
+        let key = (kernel.name, constants.iter().map(|&(_, value)| value).collect());
         let Self { made, layouts } = self;
         made.entry(key).or_insert_with(|| {
             let layout = layout(layouts, device, kernel.access);
