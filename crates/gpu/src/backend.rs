@@ -548,10 +548,13 @@ impl Backend for Gpu {
         };
         context.route_step(&router(m.logits, m.shape, None), &step);
         let (records, slab) = tier.layer(m.layer);
-        self.with_hidden(k * records.d_ff, |hidden| {
-            context.experts_step(records, slab, step.pairs, k, m.h.bind(), hidden, m.routed.bind());
+        let shared = m.shared.as_ref().map(|(job, _)| job);
+        let alone = shared.filter(|job| !tier.joins(context, m.layer, k, job));
+        let n_pair = k + usize::from(shared.is_some() && alone.is_none());
+        self.with_hidden(n_pair * records.d_ff, |hidden| {
+            context.experts_step(records, slab, step.pairs, n_pair, m.h.bind(), hidden, m.routed.bind());
         });
-        if let Some((job, _)) = &m.shared {
+        if let Some(job) = alone {
             self.shared(job, m.h, m.routed);
         }
         let weights = (step.pairs.0, step.pairs.1 + WEIGHT_WORD, PAIR_WORDS as u32);

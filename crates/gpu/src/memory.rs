@@ -57,6 +57,20 @@ impl GpuWeights {
         }
     }
 
+    /// Copies the whole matrix to where its planes start in another buffer, in words.
+    ///
+    /// # Panics
+    /// It is in several blocks.
+    pub(crate) fn copy(&self, context: &Context, to: &Buf, planes: [u32; 3]) {
+        let from = self.whole().planes;
+        let bytes = self.format.planes(self.rows, self.cols).map(|plane| plane.len() as u64);
+        for i in (0..3).filter(|&i| bytes[i] != 0) {
+            let [from, to_at] = [from[i], planes[i]].map(|word| u64::from(word) * 4);
+            // What fills up the last word is in both places between two planes.
+            context.copy((&self.blocks[0].buf, from), (to, to_at), bytes[i].next_multiple_of(4));
+        }
+    }
+
     /// The whole matrix.
     ///
     /// # Panics

@@ -7,6 +7,7 @@ use quant::{Buffer, Format, Matrix};
 
 use crate::context::{Buf, Context};
 use crate::ops::MatrixAt;
+use crate::{Gpu, GpuError};
 
 /// A device for tests.
 pub(crate) struct Rig {
@@ -15,13 +16,19 @@ pub(crate) struct Rig {
 
 /// The device that `FLASH_MOE_TEST_GPU` names (a number), or the best one; `None`, loudly, where there is none.
 pub(crate) fn rig() -> Option<Rig> {
-    match Context::open(index()) {
-        Ok(context) => Some(Rig { context }),
-        Err(error) => {
-            eprintln!("SKIPPED: no GPU to test ({error}); Mesa's lavapipe is one for any machine");
-            None
-        }
-    }
+    opened(Context::open).map(|context| Rig { context })
+}
+
+/// The same with all operations.
+pub(crate) fn gpu() -> Option<Gpu> {
+    opened(Gpu::open)
+}
+
+fn opened<T>(open: impl FnOnce(Option<usize>) -> Result<T, GpuError>) -> Option<T> {
+    let skipped = |error: &GpuError| {
+        eprintln!("SKIPPED: no GPU to test ({error}); Mesa's lavapipe is one for any machine");
+    };
+    open(index()).inspect_err(skipped).ok()
 }
 
 /// The number that `FLASH_MOE_TEST_GPU` is.
