@@ -1,5 +1,5 @@
-// The state's way over the pieces: see `delta_mix.wgsl`. A workgroup 2 · LANES columns of a value head's state, which do
-// not meet others; they stay in workgroup memory. A thread has four tokens, or rows of the state, in a vector, and two
+// The state's way over the pieces: see `delta_mix.wgsl`. A workgroup 2 · LANES columns of a value head's state, which
+// do not meet others; they stay in workgroup memory. A thread has four tokens, or rows of the state, in a vector, and two
 // columns. What the next step needs is on its way while one is computed.
 // Needs `delta_piece.wgsl` before it.
 
