@@ -50,8 +50,9 @@ pub(crate) const DV_MAX: usize = 1024;
 pub(crate) const N_HEAD_K_MAX: usize = 1008;
 /// Most pieces of a round.
 const N_PIECE: usize = 8;
-/// Columns of a state that a workgroup takes over the pieces.
-const N_COLUMN_SCAN: usize = 16;
+/// Numbers of a state that a workgroup takes over the pieces: some columns of all rows, two to a thread's lane.
+const N_STATE_SCAN: u32 = 4096;
+const N_LANE_SCAN: u32 = 16;
 /// Rows of a state that a thread keeps.
 const N_ROW_STEP: usize = 32;
 /// Most taps of a convolution.
@@ -228,8 +229,9 @@ impl Context {
         let buffers = [mixed, b, a, weights.decay, weights.dt_bias, w, u, answers, gates];
         self.run(&MIX, &[], &buffers, &params, [n_piece, n_head_v, 1]);
         let buffers = [mixed, w, u, answers, gates, states.state, out];
-        let groups = [n_head_v, dv.div_ceil(N_COLUMN_SCAN as u32), 1];
-        self.run(&SCAN, &[], &buffers, &params, groups);
+        let n_lane = N_LANE_SCAN.min(N_STATE_SCAN / 2 / dk.next_power_of_two());
+        let groups = [n_head_v, dv.div_ceil(2 * n_lane), 1];
+        self.run(&SCAN, &[("LANES", n_lane)], &buffers, &params, groups);
         let n_row = n_token * n_head_v;
         let params = [dv, weights.eps.to_bits(), first * n_head_v, n_row];
         self.run(

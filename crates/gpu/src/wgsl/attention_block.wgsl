@@ -1,6 +1,6 @@
 // Attention of 64 query rows over a block of 64 positions. A thread has four rows, in a vector, and four columns, which
-// are positions, then dims. A dot is summed up 32 dims at a time, weighted values 16 positions at a time; these sums are
-// added in order, as in `attention_step.wgsl`.
+// are positions, then dims. A dot is summed up 32 dims at a time, weighted values 16 positions at a time; these sums
+// are added in order, as in `attention_step.wgsl`.
 // Needs `attention_fold.wgsl`, `activations.wgsl`, `attention_cache.wgsl` before it.
 
 const ROWS: u32 = 64u;

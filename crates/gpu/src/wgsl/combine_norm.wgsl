@@ -25,7 +25,12 @@ fn numbers(t: u32, first: u32) -> array<f32, 8> {
     let n = n_part();
     for (var j = 0u; j < n; j += 4u) {
         let last = n - 1u;
-        let parts = array(part(t, j), part(t, min(j + 1u, last)), part(t, min(j + 2u, last)), part(t, min(j + 3u, last)));
+        let parts = array(
+            part(t, j),
+            part(t, min(j + 1u, last)),
+            part(t, min(j + 2u, last)),
+            part(t, min(j + 3u, last)),
+        );
         var fours: array<vec4<f32>, 8>;
         for (var o = 0u; o < N_OWN; o++) {
             fours[o] = vec4(

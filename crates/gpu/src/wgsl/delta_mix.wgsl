@@ -33,10 +33,8 @@ var<workgroup> k_columns: array<f32, 1024>; // [dim, token]
 
 // Number `at` of token i's row of the channels from `start` on.
 fn channel(piece: Piece, i: u32, start: u32, at: u32, n: u32) -> f32 {
-    if i >= piece.n || at >= n {
-        return 0.0;
-    }
-    return mixed[(piece.start + i) * channels() + start + at];
+    let value = mixed[(piece.start + min(i, piece.n - 1u)) * channels() + start + min(at, n - 1u)];
+    return select(0.0, value, i < piece.n && at < n);
 }
 
 fn four_channels(piece: Piece, i: u32, start: u32, at: u32) -> vec4<f32> {
@@ -90,16 +88,23 @@ fn mix(piece: Piece, key_head: u32, answers_at: u32, thread: u32) {
     let column = thread % 16u;
     var kk = array(vec4(0.0), vec4(0.0), vec4(0.0), vec4(0.0));
     var qk = array(vec4(0.0), vec4(0.0), vec4(0.0), vec4(0.0));
+    let k_at = (p.n_head_k + key_head) * p.dk;
+    let q_at = key_head * p.dk;
+    // A thread a dim of four tokens; the next ones are on their way while some are multiplied.
+    var k_four = four_channels(piece, quad * 4u, k_at, column);
+    var q_four = four_channels(piece, quad * 4u, q_at, column);
     for (var dim = 0u; dim < p.dk; dim += SLAB) {
         workgroupBarrier();
-        // A thread a dim of four tokens.
-        let k_four = four_channels(piece, quad * 4u, (p.n_head_k + key_head) * p.dk, dim + column);
         k_rows[column * STRIDE + quad] = k_four;
         for (var r = 0u; r < 4u; r++) {
             k_columns[column * CHUNK + quad * 4u + r] = k_four[r];
         }
-        q_rows[column * STRIDE + quad] = four_channels(piece, quad * 4u, key_head * p.dk, dim + column);
+        q_rows[column * STRIDE + quad] = q_four;
         workgroupBarrier();
+        if dim + SLAB < p.dk {
+            k_four = four_channels(piece, quad * 4u, k_at, dim + SLAB + column);
+            q_four = four_channels(piece, quad * 4u, q_at, dim + SLAB + column);
+        }
         for (var d = 0u; d < SLAB; d++) {
             let k_row = k_rows[d * STRIDE + quad];
             let q_row = q_rows[d * STRIDE + quad];
@@ -127,11 +132,19 @@ struct Column {
     stride: u32,
 }
 
-fn solved(column: Column, i: u32) -> f32 {
+// Eight numbers, from token i on.
+fn solved(column: Column, i: u32) -> array<f32, 8> {
+    var eight: array<f32, 8>;
     if column.is_w {
-        return w[column.at + i * column.stride];
+        for (var r = 0u; r < 8u; r++) {
+            eight[r] = w[column.at + (i + r) * column.stride];
+        }
+    } else {
+        for (var r = 0u; r < 8u; r++) {
+            eight[r] = u[column.at + (i + r) * column.stride];
+        }
     }
-    return u[column.at + i * column.stride];
+    return eight;
 }
 
 fn solve(column: Column, i: u32, n: u32, x: f32) {
@@ -176,11 +189,13 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
             var high = right_side(piece, i + 4u, start, at, width, is_w);
             var a = i / 4u;
             // What this thread has written.
-            for (var j = 0u; j < i; j++) {
-                let x = vec4(solved(column, j));
-                low = fma(-between[a], x, low);
-                high = fma(-between[a + 1u], x, high);
-                a += STRIDE;
+            for (var j = 0u; j < i; j += 8u) {
+                var eight = solved(column, j);
+                for (var r = 0u; r < 8u; r++) {
+                    low = fma(-between[a], vec4(eight[r]), low);
+                    high = fma(-between[a + 1u], vec4(eight[r]), high);
+                    a += STRIDE;
+                }
             }
             // A is 0 on and above the diagonal, so what is solved does not change.
             low = fma(-between[a], low.xxxx, low);

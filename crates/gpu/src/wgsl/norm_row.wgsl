@@ -1,7 +1,7 @@
 // A row v that `numbers` makes, which `keep` stores, then h = v / sqrt(mean(v²) + eps) ⊙ weight: a workgroup a row. All
 // that a thread needs is on its way before it needs any of it.
-// Needs `reduce.wgsl` before it, and `is_row(row)`, `is_live()`, `numbers(row, first)`, `keep(row, i, v)`, `kept(row, i)`,
-// `weight`, `h` and the parameters `d` and `eps` behind it.
+// Needs `reduce.wgsl` before it, and `is_row(row)`, `is_live()`, `numbers(row, first)`, `keep(row, i, v)`,
+// `kept(row, i)`, `weight`, `h` and the parameters `d` and `eps` behind it.
 
 override N_THREAD: u32;
 // Numbers of a thread at a time, N_THREAD apart.
