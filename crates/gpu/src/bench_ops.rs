@@ -1,5 +1,6 @@
 //! Times the kernels of everything but products, each among others of the same.
 
+use std::cell::RefCell;
 use std::error::Error;
 use std::io::{self, Write};
 use std::time::Instant;
@@ -56,6 +57,7 @@ const N_STATE_MAX: usize = 40;
 const WORK_S: f64 = 0.005;
 const WARM_UP_S: f64 = 0.3;
 const N_DISPATCH_MAX: usize = 1000;
+const N_ANGLE_MAX: usize = 1 << 20;
 /// Measurements, of which the median counts.
 const N_RUN: usize = 7;
 
@@ -100,9 +102,14 @@ impl Bench {
 
     /// Measures `work`, of which the `i`th call records the `i`th of many.
     fn row(&self, out: &mut dyn Write, what: &str, work: &dyn Fn(usize)) -> io::Result<()> {
+        self.row_of(out, what, N_DISPATCH_MAX, work)
+    }
+
+    /// As [`Self::row`], with at most `n_max` in a submission.
+    fn row_of(&self, out: &mut dyn Write, what: &str, n_max: usize, work: &dyn Fn(usize)) -> io::Result<()> {
         let time_s = |n: usize| self.context.time_s(|| (0..n).for_each(work)) / n as f64;
         time_s(2);
-        let n = ((WORK_S / time_s(8).max(1e-7)) as usize).clamp(4, N_DISPATCH_MAX);
+        let n = ((WORK_S / time_s(8).max(1e-7)) as usize).clamp(4, n_max.min(N_DISPATCH_MAX));
         let mut all: Vec<f64> = (0..N_RUN).map(|_| time_s(n)).collect();
         all.sort_by(f64::total_cmp);
         writeln!(out, "  {what:<40}{:>10.2}", all[N_RUN / 2] * 1e6)?;
@@ -192,8 +199,9 @@ impl Bench {
         let norms = HeadNorms { q: q_norm.bind(), k: k_norm.bind(), eps: EPS };
         for n in [1, N_TOKEN] {
             let angles = vec![0; 2 * N_PAIR * n];
-            let kv = std::cell::RefCell::new(self.cache(shape, n));
-            self.row(out, &format!("attention_prepare, {n}"), &|_| {
+            let kv = RefCell::new(self.cache(shape, n));
+            // Angles of all dispatches go into one submission.
+            self.row_of(out, &format!("attention_prepare, {n}"), N_ANGLE_MAX / angles.len(), &|_| {
                 let heads = Heads { q: q.bind(), k: k.bind(), v: v.bind() };
                 context.attention_prepare(&heads, &norms, &angles, &mut kv.borrow_mut(), 0, n);
             })?;
