@@ -127,8 +127,8 @@ pub(crate) struct SamplingFlags {
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Engine")]
 pub(crate) struct EngineFlags {
-    /// Where to compute: cpu, gpu (the best one), gpu:N (a certain one, see `doctor`); auto is a GPU if there is one that
-    /// can be used, else the CPU.
+    /// Where to compute: cpu, gpu (the best one), gpu:N (a certain one, see `doctor`); auto is a GPU if there is one
+    /// that can be used, else the CPU.
     #[arg(long, value_name = "DEVICE", default_value = "auto", value_parser = str::parse::<Device>)]
     pub(crate) device: Device,
     /// What to use of a GPU's own memory, such as 10GiB; auto is a safe share of it.

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use model::{Phase, Timing};
 
-/// Milliseconds a batch, one row a layer, then sums. A batch is one token in decode and a chunk in prefill. What a device
-/// has measured comes first; the host runs ahead of it, and waits for it where it reads.
+/// Milliseconds a batch, one row a layer, then sums. A batch is one token in decode and a chunk in prefill. What a
+/// device has measured comes first; the host runs ahead of it, and waits for it where it reads.
 pub(crate) fn table(title: &str, timing: &Timing) -> String {
     let mut text = String::new();
     if timing.is_of_device() {

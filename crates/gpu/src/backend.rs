@@ -106,8 +106,8 @@ impl Gpu {
         &self.context.report
     }
 
-    /// Has the device believe that it does not hold an expert, as it does of one that was never there: for tests of what
-    /// happens then.
+    /// Has the device believe that it does not hold an expert, as it does of one that was never there: for tests of
+    /// what happens then.
     #[doc(hidden)]
     pub fn forget(&self, layer: usize, expert: usize) {
         if let Some(tier) = &self.tier {

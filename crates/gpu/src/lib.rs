@@ -14,8 +14,6 @@ pub mod bench_ops;
 pub mod bench_prompt;
 mod context;
 mod failure;
-#[cfg(test)]
-mod faults;
 mod format;
 mod kernel;
 mod memory;
@@ -24,6 +22,8 @@ mod ops;
 mod raw;
 mod selftest;
 mod stopwatch;
+#[cfg(test)]
+mod test_faults;
 #[cfg(test)]
 mod test_rig;
 mod tier;

@@ -417,7 +417,8 @@ pub trait Backend: Send + Sync {
         false
     }
 
-    /// What was asked for since the last call belongs to this phase of this layer: for a device that measures its own time.
+    /// What was asked for since the last call belongs to this phase of this layer: for a device that measures its own
+    /// time.
     fn mark(&self, _layer: usize, _phase: usize) {}
 
     /// From now on the time that a device takes for each phase is measured, which costs some.

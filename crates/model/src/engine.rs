@@ -254,9 +254,9 @@ impl<B: Backend> Engine<B> {
         Ok(self.stream.warm(heat)?)
     }
 
-    /// Has the backend hold all experts, if it has places for all, as if each had been used: a model that fits a device is
-    /// there as a whole before the first token. `progress` gets the experts that are held so far, of how many; nothing
-    /// happens, and it is not called, where there are too few places.
+    /// Has the backend hold all experts, if it has places for all: a model that fits a device is there as a whole
+    /// before the first token. `progress` gets the experts that are held so far, of how many; nothing happens, and it
+    /// is not called, where there are too few places.
     ///
     /// # Errors
     /// An expert cannot be read.
@@ -359,7 +359,7 @@ impl<B: Backend> Engine<B> {
         progress: &mut dyn FnMut(usize),
     ) -> Result<(), ModelError> {
         let n_layer = self.config.n_layer();
-        let (pos, n_token, n_vocab) = (session.pos(), ids.len(), self.config.n_vocab);
+        let (pos, n_token) = (session.pos(), ids.len());
         self.routing.start(n_token)?;
         let n_wanted = match logits {
             Logits::Last if !self.routing.wants_all() => usize::from(is_last),
@@ -398,34 +398,46 @@ impl<B: Backend> Engine<B> {
         ran?;
         pass.routing.finish(n_token);
         session.ids.extend_from_slice(ids);
-        let n_row = pass.n_token;
-        let first = match logits {
-            Logits::All(_) => 0,
-            Logits::Last if is_last => n_row - 1,
-            Logits::Last => return Ok(()),
-        };
-        pass.norm(&pass.weights.final_norm);
-        for start in (first..n_row).step_by(N_LOGITS) {
-            let n = N_LOGITS.min(n_row - start);
-            pass.head(start, n);
-            for row in 0..n {
-                loop {
-                    backend.read(&pass.scratch.logits, row * n_vocab, &mut session.logits);
-                    pass.check()?;
-                    pass.timing.add_device(backend);
-                    if pass.settle(&mut session.layers)? {
-                        break;
-                    }
-                    pass.norm(&pass.weights.final_norm);
-                    pass.head(start, n);
+        match logits {
+            Logits::All(_) => give_logits(&mut pass, session, 0, logits),
+            Logits::Last if is_last => {
+                let last = pass.n_token - 1;
+                give_logits(&mut pass, session, last, logits)
+            }
+            Logits::Last => Ok(()),
+        }
+    }
+}
+
+/// Logits of the rows of a finished pass from `first` on.
+fn give_logits<B: Backend>(
+    pass: &mut Pass<'_, B>,
+    session: &mut Session<B>,
+    first: usize,
+    logits: &mut Logits<'_>,
+) -> Result<(), ModelError> {
+    let (backend, n_row, n_vocab) = (pass.backend, pass.n_token, pass.config.n_vocab);
+    pass.norm(&pass.weights.final_norm);
+    for start in (first..n_row).step_by(N_LOGITS) {
+        let n = N_LOGITS.min(n_row - start);
+        pass.head(start, n);
+        for row in 0..n {
+            loop {
+                backend.read(&pass.scratch.logits, row * n_vocab, &mut session.logits);
+                pass.check()?;
+                pass.timing.add_device(backend);
+                if pass.settle(&mut session.layers)? {
+                    break;
                 }
-                if let Logits::All(sink) = logits {
-                    sink(pos + start + row, &session.logits);
-                }
+                pass.norm(&pass.weights.final_norm);
+                pass.head(start, n);
+            }
+            if let Logits::All(sink) = logits {
+                sink(pass.pos + start + row, &session.logits);
             }
         }
-        Ok(())
     }
+    Ok(())
 }
 
 /// Opens the files that hold the experts.

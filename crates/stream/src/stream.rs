@@ -282,8 +282,8 @@ impl ExpertStream {
         lease
     }
 
-    /// Takes note of which tokens use the experts of a lease, if that was not done yet: where nothing has to be read it can
-    /// wait until the device has work. `tokens_of` as for [`Self::lease`].
+    /// Takes note of which tokens use the experts of a lease, if that was not done yet: where nothing has to be read it
+    /// can wait until the device has work. `tokens_of` as for [`Self::lease`].
     pub fn note_use<T: Iterator<Item = usize> + Clone>(
         &mut self,
         lease: &mut Lease,
@@ -335,8 +335,8 @@ impl ExpertStream {
         self.slots.tier.is_trusted(layer, self.layers[layer].xxh3.len())
     }
 
-    /// Whether the device should hold the expert at a place that [`Self::next`] gave last; if so, it counts as held from
-    /// now on. Only a free place is taken, unless `may_evict`.
+    /// Whether the device should hold the expert at a place that [`Self::next`] gave last; if so, it counts as held
+    /// from now on. Only a free place is taken, unless `may_evict`.
     pub fn admit(&mut self, lease: &Lease, place: usize, may_evict: bool) -> Option<Admission> {
         let (layer, expert) = (lease.layer, lease.experts[place]);
         let Key { record, .. } = self.key(layer, expert);

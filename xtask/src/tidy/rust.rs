@@ -106,7 +106,9 @@ fn unwraps(file: &File, code: &str) -> Vec<String> {
     if !file.path.contains("/src/") || file.path.split('/').any(is_test) {
         return Vec::new();
     }
-    let product = code.split("#[cfg(test)]\nmod tests {").next().unwrap_or("");
+    let tests = ["mod tests {", "pub(crate) mod tests {"].map(|opens| format!("#[cfg(test)]\n{opens}"));
+    let end = tests.iter().filter_map(|opens| code.find(opens)).min().unwrap_or(code.len());
+    let product = &code[..end];
     product
         .match_indices(".unwrap()")
         .map(|(at, _)| file.problem(line_of(code, at), "unwrap outside tests"))
@@ -187,7 +189,7 @@ mod tests {
             (
                 "crates/a/src/x.rs",
                 "unsafe {}\n",
-                "crates/a/src/x.rs:1: unsafe outside crates/kernels/src/cpu/, crates/kernels/benches/forms/, crates/stream/src/io/, crates/model/tests/allocations.rs",
+                "crates/a/src/x.rs:1: unsafe outside crates/gpu/src/raw.rs, crates/kernels/src/cpu/, crates/kernels/benches/forms/, crates/stream/src/io/, crates/model/tests/allocations.rs",
             ),
             ("crates/a/src/x.rs", "pub use quant::Format;\n", "crates/a/src/x.rs:1: re-exports crate quant"),
             (

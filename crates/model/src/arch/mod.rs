@@ -118,8 +118,8 @@ impl<B: Backend> Pass<'_, B> {
         lap.end(self.backend, self.timing, i, Phase::Output);
     }
 
-    /// `x += experts(h)`, `h = norm(x)` for the next layer; `must_ask`: the host chooses, whatever the backend could do by
-    /// itself.
+    /// `x += experts(h)`, `h = norm(x)` for the next layer; `must_ask`: the host chooses, whatever the backend could do
+    /// by itself.
     fn feed_forward(&mut self, i: usize, must_ask: bool, lap: &mut Lap) -> Result<(), ModelError> {
         if self.n_token == 0 {
             return Ok(());

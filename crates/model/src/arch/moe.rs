@@ -235,8 +235,8 @@ impl<B: Backend> Pass<'_, B> {
         }
     }
 
-    /// Router logits of the last `n` tokens, `[n, n_expert]`, into `scratch.router`; for the layer itself also the shared
-    /// expert's gate.
+    /// Router logits of the last `n` tokens, `[n, n_expert]`, into `scratch.router`; for the layer itself also the
+    /// shared expert's gate.
     fn route(&mut self, w: &Moe<B>, input: Input, n: usize) {
         let (s, first) = (&mut *self.scratch, self.n_token - n);
         let router = (&w.router, &mut s.router);
