@@ -102,7 +102,9 @@ fn experts(
     let flops = 6.0 * (d_model * d_ff * n_pair) as f64;
     let chosen = time_s(context, || context.experts_prompt(&records, slab.bind(), &jobs, tensors));
     let each: Vec<_> = tiles(context)
-        .map(|tile| time_s(context, || context.experts_tiled(Some(tile), &records, slab.bind(), &jobs, tensors)))
+        .map(|tile| {
+            time_s(context, || context.experts_tiled(Some(tile), &records, slab.bind(), &jobs, tensors))
+        })
         .collect();
     write_row(out, what, flops, chosen, &each)
 }

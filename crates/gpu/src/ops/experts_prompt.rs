@@ -64,8 +64,13 @@ impl Context {
             let both = Step { kind: Kind::GateUp, up: up.planes, w: gate, x, out: hidden };
             self.steps(&[both, down], jobs, tile);
         } else {
-            let [gate, up] = [(Kind::Gate, gate), (Kind::Up, up)]
-                .map(|(kind, w)| Step { kind, w, up: [0; 3], x, out: hidden });
+            let [gate, up] = [(Kind::Gate, gate), (Kind::Up, up)].map(|(kind, w)| Step {
+                kind,
+                w,
+                up: [0; 3],
+                x,
+                out: hidden,
+            });
             self.steps(&[gate, up, down], jobs, tile);
         }
     }
@@ -77,8 +82,9 @@ impl Context {
         pairs: &[(u32, u32)],
         [x, hidden, out]: [Bind<'_>; 3],
     ) {
-        let steps = [(Kind::Gate, gate, x, hidden), (Kind::Up, up, x, hidden), (Kind::Down, down, hidden, out)]
-            .map(|(kind, &w, x, out)| Step { kind, w, up: [0; 3], x, out });
+        let steps =
+            [(Kind::Gate, gate, x, hidden), (Kind::Up, up, x, hidden), (Kind::Down, down, hidden, out)]
+                .map(|(kind, &w, x, out)| Step { kind, w, up: [0; 3], x, out });
         self.steps(&steps, &[(0, pairs)], None);
     }
 
@@ -87,7 +93,8 @@ impl Context {
         let tiles: Vec<Tile> = steps
             .iter()
             .map(|step| {
-                let fastest = || self.fastest_tile(step.w.format, |tile| step.n_row_tile(tile), n_pairs.clone());
+                let fastest =
+                    || self.fastest_tile(step.w.format, |tile| step.n_row_tile(tile), n_pairs.clone());
                 tile.unwrap_or_else(fastest)
             })
             .collect();
