@@ -1,5 +1,5 @@
-// Products of a tile of weights and a tile of tokens with cooperative matrices of f16, as precise as in f32. With MID, half
-// of the number of codes, a weight is scale · (code - MID) + (bias + MID · scale):
+// Products of a tile of weights and a tile of tokens with cooperative matrices of f16, as precise as in f32. With MID,
+// half of the number of codes, a weight is scale · (code - MID) + (bias + MID · scale):
 //   The first part is exact in f16 if codes have at most 4 bits, and the sum of two f16 numbers else.
 //   The second is the same for a group: it is multiplied with the sum of the group's activations, in tiles of columns
 //   behind those of the weights, as the sum of two f16 numbers.
@@ -125,7 +125,7 @@ fn store_groups(place: Place, first: u32, n_group: u32) {
     }
 }
 
-// The columns of the products: `cols` of weights, then those of groups, which start at `groups_at`, in tiles of TILE_COLS.
+// The columns of the products: `cols` of weights, then those of groups, which start at `groups_at`: tiles of TILE_COLS.
 struct Columns {
     cols: u32,
     n_group: u32,

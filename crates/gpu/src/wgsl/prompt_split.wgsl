@@ -1,6 +1,6 @@
 // Rows of x as sums of two f16 numbers, `x ≈ (high + low) / unit`: what cooperative matrices multiply. A unit is the
-// power of two that makes the row's largest number about 2^7: sums of 128 numbers are within what f16 holds, and of numbers
-// that are not far smaller than the largest the two have 22 bits together. Behind a row are the sums of its groups.
+// power of two that makes the row's largest number about 2^7: sums of 128 numbers are within what f16 holds, and of
+// numbers that are not far smaller than the largest the two have 22 bits together. Behind a row are the sums of its groups.
 
 enable f16;
 

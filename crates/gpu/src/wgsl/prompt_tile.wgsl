@@ -2,7 +2,7 @@
 // decoded to workgroup memory, and a thread sums a rectangle of rows and tokens in registers. A sum is one chain of
 // fused multiply-adds over ascending columns, whatever the tile: its bits depend on the row, the token and nothing else.
 // Needs a format before it, and a kernel, which has
-//   `Tile`       what a workgroup computes: its first `row` and, in `n_token`, how many tokens there are from its first,
+//   `Tile`       what a workgroup computes: its first `row` and, in `n_token`, how many tokens there are from there,
 //   `open`       the tile of a workgroup,
 //   `n_col`      columns of the weights,
 //   `weights`    where a row of the tile lies: for those beyond the last, any row,

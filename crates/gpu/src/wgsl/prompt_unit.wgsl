@@ -1,5 +1,5 @@
-// The power of two that brings numbers of at most `top` near 2^exponent, at most 14: f16 ends at 2^16. It and its inverse
-// are normal.
+// The power of two that brings numbers of at most `top` near 2^exponent, at most 14: f16 ends at 2^16. It and its
+// inverse are normal.
 fn unit_of(top: f32, exponent: u32) -> f32 {
     let own = bitcast<u32>(top) >> 23u;
     return bitcast<f32>(clamp(254u + exponent - own, 1u, 253u) << 23u);
