@@ -222,6 +222,9 @@ pub(crate) struct DoctorFlags {
     /// A store (without: predictions for each known model at 4 bits; the drive of the current folder is measured with
     /// a temporary file).
     pub(crate) model: Option<PathBuf>,
+    /// Test and measure GPUs instead: a report for issues.
+    #[arg(long, conflicts_with_all = ["model", "memory", "threads"])]
+    pub(crate) gpu: bool,
     /// Result as JSON on standard output.
     #[arg(long)]
     pub(crate) json: bool,
@@ -499,6 +502,8 @@ mod tests {
             "bench m --trace a --record-routing b",
             "bench m --drive fast",
             "bench m --drive 7GB/s --assume-resident",
+            "doctor m --gpu",
+            "doctor --gpu --threads 2",
             "eval m",
             "eval m --ids a",
             "eval m --dump-logits a",

@@ -62,8 +62,25 @@ pub struct AdapterReport {
     pub binding_bytes_max: u64,
     /// Its memory, where the driver tells.
     pub memory_bytes: Option<u64>,
+    /// Largest buffer.
+    pub buffer_bytes_max: u64,
+    /// Memory that the threads of a workgroup share.
+    pub workgroup_bytes: u32,
+    /// What kernels need or use.
+    pub features: Vec<Feature>,
     /// Why it cannot be used.
     pub refused: Option<String>,
+}
+
+/// Something that a driver may offer.
+#[derive(Clone, Debug)]
+pub struct Feature {
+    /// For people.
+    pub name: &'static str,
+    /// Without it, the adapter cannot be used.
+    pub is_needed: bool,
+    /// It is there.
+    pub is_offered: bool,
 }
 
 /// All adapters, the best first: discrete before integrated before emulated.
@@ -155,9 +172,30 @@ fn report(adapter: &Adapter) -> AdapterReport {
         subgroup: (info.subgroup_min_size, info.subgroup_max_size),
         binding_bytes_max: limits.max_storage_buffer_binding_size,
         memory_bytes: raw::device_memory_bytes(adapter),
+        buffer_bytes_max: limits.max_buffer_size,
+        workgroup_bytes: limits.max_compute_workgroup_storage_size,
+        features: features(adapter),
         refused: refusal(adapter),
         name: info.name,
     }
+}
+
+fn features(adapter: &Adapter) -> Vec<Feature> {
+    let has = adapter.features();
+    let feature = |name, feature| Feature {
+        name,
+        is_needed: features_needed().contains(feature),
+        is_offered: has.contains(feature),
+    };
+    let coop =
+        Feature { name: "cooperative matrices", is_needed: false, is_offered: coop_side(adapter).is_some() };
+    vec![
+        feature("subgroups", Features::SUBGROUP),
+        feature("immediates", Features::IMMEDIATES),
+        feature("shared memory with the host", Features::MAPPABLE_PRIMARY_BUFFERS),
+        feature("timestamps", Features::TIMESTAMP_QUERY),
+        coop,
+    ]
 }
 
 fn refusal(adapter: &Adapter) -> Option<String> {

@@ -7,6 +7,7 @@ use quant::Format;
 use crate::context::{Buf, Context};
 use crate::kernel::Access;
 use crate::kernel::Kernel;
+use crate::measure::{READ, random};
 use crate::ops::experts::Step;
 use crate::ops::step::{Form, Tuning};
 use crate::ops::{MatrixAt, Product, Records};
@@ -21,25 +22,11 @@ const WARM_UP_S: f64 = 0.5;
 /// Measurements, of which the median counts.
 const REPEATS: usize = 7;
 
-/// Reads or copies fours of words, four to a thread.
-static READ: Kernel = Kernel {
-    name: "read",
-    wgsl: &[
-        YARDSTICK,
-        "fn use4(i: u32, v: vec4<u32>) { sum ^= v; }
-         fn finish(i: u32) { if all(sum == vec4(0x9e3779b9u)) { to[i] = sum; } }",
-    ],
-    access: &[Access::Read, Access::Write],
-};
-static COPY: Kernel = Kernel {
-    name: "copy",
-    wgsl: &[YARDSTICK, "fn use4(i: u32, v: vec4<u32>) { to[i] = v; } fn finish(i: u32) {}"],
-    access: &[Access::Read, Access::Write],
-};
-const YARDSTICK: &str = "
+/// Copies fours of words, four to a thread.
+static COPY: Kernel = Kernel { name: "copy", wgsl: &[COPY_WGSL], access: &[Access::Read, Access::Write] };
+const COPY_WGSL: &str = "
     struct Params { at: u32, n: u32 }
     var<immediate> p: Params;
-    var<private> sum: vec4<u32>;
     @group(0) @binding(0) var<storage, read> w4: array<vec4<u32>>;
     @group(0) @binding(1) var<storage, read_write> to: array<vec4<u32>>;
     @compute @workgroup_size(256)
@@ -50,9 +37,8 @@ const YARDSTICK: &str = "
     ) {
         let first = (group.y * n_group.x + group.x) * 1024u + thread;
         for (var i = first; i < min(first + 1024u, p.n); i += 256u) {
-            use4(p.at + i, w4[p.at + i]);
+            to[p.at + i] = w4[p.at + i];
         }
-        finish(p.at + first);
     }
 ";
 
@@ -398,25 +384,6 @@ impl Weights {
         let bufs = (0..n_part).map(|_| random(context, part_bytes)).collect();
         Self { bufs, copies: vec![(0..n_part).map(|buf| Part { format, rows, cols, buf, at: 0 }).collect()] }
     }
-}
-
-/// Random words, none of whose halves is a bf16 of 2 or more.
-fn random(context: &Context, bytes: u64) -> Buf {
-    const BLOCK_BYTES: u64 = 16 << 20;
-    let buf = context.buffer(bytes);
-    let mut state = 1u64;
-    let mut word = || {
-        state = state.wrapping_mul(0x5851_f42d_4c95_7f2d).wrapping_add(0x1405_7b7e_f767_814f);
-        (state >> 32) as u32 & 0xbfff_bfff
-    };
-    let block: Vec<u32> = (0..BLOCK_BYTES.min(bytes) / 4).map(|_| word()).collect();
-    let source = context.buffer(BLOCK_BYTES);
-    context.write(&source, 0, bytemuck::cast_slice(&block));
-    for at in (0..bytes).step_by(BLOCK_BYTES as usize) {
-        context.copy((&source, 0), (&buf, at), BLOCK_BYTES.min(bytes - at));
-    }
-    context.wait();
-    buf
 }
 
 fn median(mut times: [f64; REPEATS]) -> f64 {

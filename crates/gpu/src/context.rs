@@ -623,7 +623,6 @@ pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-#[cfg(feature = "bench")]
 impl Context {
     /// Seconds that the device takes for what `record` records: by its own clock where it has one, else by the host's.
     pub(crate) fn time_s(&self, record: impl FnOnce()) -> f64 {

@@ -16,6 +16,7 @@ mod context;
 mod failure;
 mod format;
 mod kernel;
+mod measure;
 mod memory;
 mod ops;
 #[allow(unsafe_code, reason = "memory that the device and the host share, shaders without bounds checks")]
@@ -28,7 +29,7 @@ mod test_faults;
 mod test_rig;
 mod tier;
 
-pub use adapter::{AdapterKind, AdapterReport, adapters};
+pub use adapter::{AdapterKind, AdapterReport, Feature, adapters};
 pub use backend::Gpu;
 pub use memory::{GpuTensor, GpuWeights};
 pub use ops::kv::Kv as GpuKv;

@@ -30,34 +30,6 @@ pub(super) fn cpu_name() -> String {
     found.filter(|name| !name.is_empty()).unwrap_or_else(|| std::env::consts::ARCH.to_owned())
 }
 
-/// The graphics processors' names.
-pub(super) fn gpu_names() -> Vec<String> {
-    if cfg!(all(target_os = "macos", target_arch = "aarch64")) {
-        return vec!["Apple".into()];
-    }
-    let nvidia = entries("/proc/driver/nvidia/gpus").into_iter().filter_map(|gpu| {
-        let text = fs::read_to_string(gpu.join("information")).ok()?;
-        Some(text.lines().find_map(|line| line.strip_prefix("Model:"))?.trim().to_owned())
-    });
-    let mut names: Vec<String> = nvidia.collect();
-    let others = entries("/sys/class/drm").into_iter().filter_map(|card| {
-        let vendor = fs::read_to_string(card.join("device/vendor")).ok()?;
-        match vendor.trim() {
-            "0x1002" => Some("AMD"),
-            "0x8086" => Some("Intel"),
-            "0x10de" => Some("NVIDIA"),
-            _ => None,
-        }
-    });
-    for name in others {
-        // One device has several entries, and NVIDIA's own names are better.
-        if !names.iter().any(|known| known.starts_with(name)) {
-            names.push(name.to_owned());
-        }
-    }
-    names
-}
-
 /// A part that is so hot that it slows itself down: its name and degrees Celsius.
 pub(super) fn too_hot() -> Option<(&'static str, i64)> {
     entries("/sys/class/hwmon").into_iter().find_map(|sensor| {

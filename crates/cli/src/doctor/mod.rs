@@ -1,9 +1,10 @@
 //! `doctor`: what this machine can do, what a model will do on it, and what to change.
 //!
 //! `products.rs`, `machine.rs` and `scratch.rs` measure and look, `predict.rs` calculates, `advice.rs` judges,
-//! `text.rs` shows.
+//! `text.rs` shows. `gpu.rs` does all of that for GPUs.
 
 mod advice;
+mod gpu;
 mod machine;
 mod products;
 mod scratch;
@@ -53,8 +54,8 @@ struct Machine {
     #[serde(serialize_with = "cores_json")]
     cores: Cores,
     threads: usize,
-    gpus: Vec<String>,
-    /// What computes.
+    gpus: Vec<gpu::Listed>,
+    /// What is measured and predicted here.
     device: &'static str,
     #[serde(serialize_with = "memory_json")]
     memory: MemoryFacts,
@@ -120,6 +121,9 @@ struct Fit {
 
 pub(crate) fn doctor(flags: &DoctorFlags) -> anyhow::Result<()> {
     interrupt::install()?;
+    if flags.gpu {
+        return gpu::doctor(flags.json);
+    }
     let store = flags.model.as_deref().map(|path| target::open(Some(path))).transpose()?;
     let manifests = match &store {
         Some(store) => vec![store.manifest().clone()],
@@ -163,7 +167,7 @@ pub(crate) fn doctor(flags: &DoctorFlags) -> anyhow::Result<()> {
             instruction_set: cpu.isa().to_string(),
             cores,
             threads: n_thread,
-            gpus: machine::gpu_names(),
+            gpus: gpu::list(),
             device: "cpu",
             memory,
             drive: facts,
@@ -174,8 +178,12 @@ pub(crate) fn doctor(flags: &DoctorFlags) -> anyhow::Result<()> {
     };
     match flags.json {
         true => report::print(&report),
-        false => Ok(std::io::stdout().lock().write_all(text::show(&report).as_bytes())?),
+        false => print_text(&text::show(&report)),
     }
+}
+
+fn print_text(text: &str) -> anyhow::Result<()> {
+    Ok(std::io::stdout().lock().write_all(text.as_bytes())?)
 }
 
 /// A model at 4 bits, as `pack` would make it.

@@ -15,7 +15,7 @@ const WIDTH: usize = 100;
 
 /// The whole report.
 pub(super) fn show(report: &Report) -> String {
-    let mut out = Lines(String::new());
+    let mut out = Lines::default();
     machine(&mut out, report);
     measured(&mut out, report);
     match &report.models[..] {
@@ -29,7 +29,7 @@ pub(super) fn show(report: &Report) -> String {
     if report.advice.is_empty() {
         out.line("nothing: this machine is used as well as it can be");
     }
-    out.0
+    out.text()
 }
 
 fn machine(out: &mut Lines, report: &Report) {
@@ -38,8 +38,13 @@ fn machine(out: &mut Lines, report: &Report) {
     let threads = if m.threads == 1 { "1 thread".into() } else { format!("{} threads", m.threads) };
     out.row("processor", &format!("{}, {}", m.cpu, m.instruction_set));
     out.row("cores", &format!("{}; {threads} compute{}", m.cores, if m.threads == 1 { "s" } else { "" }));
-    let gpus = if m.gpus.is_empty() { "none found".to_owned() } else { m.gpus.join(", ") };
-    out.row("graphics", &format!("{gpus}; not used, this program computes on the processor"));
+    for (i, gpu) in m.gpus.iter().enumerate() {
+        out.row(if i == 0 { "graphics" } else { "" }, &gpu.line());
+    }
+    match m.gpus.is_empty() {
+        true => out.row("graphics", "none found"),
+        false => out.row("", "what follows is about the processor; 'doctor --gpu' measures these"),
+    }
     out.row("memory", &memory(&m.memory));
     if let Some(drive) = &m.drive {
         let names = [&drive.model, &drive.device, &drive.filesystem];
@@ -191,19 +196,25 @@ fn figure(value: f64) -> String {
     }
 }
 
-struct Lines(String);
+/// Text of titles and rows.
+#[derive(Default)]
+pub(super) struct Lines(String);
 
 impl Lines {
-    fn line(&mut self, text: &str) {
+    pub(super) fn text(self) -> String {
+        self.0
+    }
+
+    pub(super) fn line(&mut self, text: &str) {
         self.push(format_args!("  {}\n", text.trim_end()));
     }
 
-    fn title(&mut self, text: &str) {
+    pub(super) fn title(&mut self, text: &str) {
         let gap = if self.0.is_empty() { "" } else { "\n" };
         self.push(format_args!("{gap}{text}\n"));
     }
 
-    fn row(&mut self, name: &str, text: &str) {
+    pub(super) fn row(&mut self, name: &str, text: &str) {
         self.line(&format!("{name:<12}{text}"));
     }
 
@@ -231,6 +242,7 @@ mod tests {
     use kernels::Cores;
 
     use super::*;
+    use crate::doctor::gpu::Listed;
     use crate::doctor::{DriveRated, Machine, Rated, Setting};
 
     fn model(name: &str, budget: u64) -> Model {
@@ -270,7 +282,7 @@ mod tests {
                 instruction_set: "AVX2".into(),
                 cores: Cores { n_cpu: 32, n_core: 24, n_fast: 8, quota: Some(12.5) },
                 threads: 8,
-                gpus: vec!["AMD".into()],
+                gpus: vec![Listed::example()],
                 device: "cpu",
                 memory: MemoryFacts { physical_bytes: 64 << 30, ..MemoryFacts::default() },
                 drive: None,

@@ -48,6 +48,9 @@ fn what_doctor_measures_is_used() {
     let band = |end: &str| number(&format!("/models/0/fits/prediction/decode_tok_s/{end}"));
     assert!(0.0 < band("low") && band("low") < band("likely") && band("likely") < band("high"), "{report}");
     assert!(report["advice"].is_array(), "{report}");
+    for gpu in report["machine"]["gpus"].as_array().unwrap() {
+        assert!(gpu["name"].is_string() && gpu["index"].is_u64() && gpu.get("refused").is_some(), "{report}");
+    }
 
     assert!(bench().contains("as measured before"));
     let mut drives: Value = serde_json::from_slice(&fs::read(cache.join("drives.json")).unwrap()).unwrap();
@@ -71,6 +74,41 @@ fn doctor_says_that_a_model_does_not_fit() {
     for wanted in ["this machine", "measured", "does not fit: it needs at least", "what to change"] {
         assert!(done.stdout.contains(wanted), "'{wanted}' in {done:?}");
     }
+}
+
+/// The owner of a GPU that does not work would have nothing to show.
+#[test]
+fn doctor_reports_on_gpus() {
+    let folder = tempfile::tempdir().unwrap();
+    let done = with_cache(folder.path(), &["doctor", "--gpu", "--json"]).ok();
+    let report: Value = serde_json::from_str(&done.stdout).unwrap_or_else(|e| panic!("{e}: {done:?}"));
+    assert!(report["program"].as_str().unwrap().starts_with("flash-moe "), "{report}");
+    let gpus = report["gpus"].as_array().unwrap();
+    for gpu in gpus {
+        assert!(gpu["driver"].is_string() && gpu["features"].is_array(), "{report}");
+        let is_usable = gpu["refused"].is_null() && gpu["failure"].is_null();
+        for path in ["/self_test/first_ms", "/speed/round_trip_us", "/speed/read_gb_s", "/speed/gflop_s"] {
+            let number = gpu.pointer(path).and_then(Value::as_f64);
+            assert_eq!(number.is_some_and(|number| number > 0.0), is_usable, "{path}: {report}");
+        }
+    }
+    let text = with_cache(folder.path(), &["doctor", "--gpu"]).ok().stdout;
+    let n = text.lines().filter(|line| line.trim_start().starts_with("verdict")).count();
+    assert_eq!(n, gpus.len(), "{text}");
+}
+
+/// A machine without a driver would get no report, or one that ends in an error.
+#[test]
+#[cfg(target_os = "linux")]
+fn doctor_without_a_driver_says_so() {
+    let nowhere = "/nonexistent/driver.json";
+    let out = command(&["doctor", "--gpu"])
+        .env("VK_ICD_FILENAMES", nowhere)
+        .env("VK_DRIVER_FILES", nowhere)
+        .output()
+        .unwrap();
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert!(out.status.success() && text.contains("0 GPUs\n  none was found"), "{text}");
 }
 
 /// A chat that has loaded its model and waits for a line.

@@ -54,6 +54,7 @@ pub(crate) struct Records {
 pub(crate) fn kernels() -> Vec<&'static crate::kernel::Kernel> {
     let files = [
         crate::context::kernels,
+        crate::measure::kernels,
         attention::kernels,
         delta_net::kernels,
         embed::kernels,
