@@ -237,7 +237,9 @@ impl Plan {
         let scratch = (self.n_batch - N_BATCH_STEP) as u64 * f.scratch_bytes_per_token;
         let free = match vram_free {
             Some(vram_free) => {
-                self.held_bytes = (vram_free - scratch).min(f.n_record * f.record_bytes);
+                // A GPU has room for one more record a layer.
+                let most = (f.n_record + f.n_layer) * f.record_bytes;
+                self.held_bytes = (vram_free - scratch).min(most);
                 free
             }
             None => free - scratch,
@@ -364,7 +366,7 @@ impl Plan {
                 "activations" => format!("   up to {} tokens at a time", self.n_batch),
                 "expert slots" => format!("   {} of {} experts", self.stream.n_slot, self.n_record()),
                 "experts" => {
-                    let n = self.held_bytes / self.footprint.record_bytes.max(1);
+                    let n = (self.held_bytes / self.footprint.record_bytes.max(1)).min(self.n_record());
                     format!("   {n} of {} experts", self.n_record())
                 }
                 _ => String::new(),
@@ -458,6 +460,7 @@ mod tests {
             scratch_bytes_fixed: 16 * MIB,
             record_bytes: 7 * MIB,
             n_record: 60 * 512,
+            n_layer: 60,
         }
     }
 

@@ -25,6 +25,8 @@ pub struct Footprint {
     pub record_bytes: u64,
     /// Expert records in all.
     pub n_record: u64,
+    /// Layers.
+    pub n_layer: u64,
 }
 
 impl Footprint {
@@ -49,6 +51,7 @@ impl Footprint {
             scratch_bytes_fixed: ((scratch::N_LOGITS + 1) * config.n_vocab + chunk) as u64 * 4,
             record_bytes: record as u64,
             n_record: (config.n_expert * config.n_layer()) as u64,
+            n_layer: config.n_layer() as u64,
         }
     }
 
