@@ -115,7 +115,8 @@ fn tiles(context: &Context) -> impl Iterator<Item = Tile> {
     Tile::THREADS.into_iter().chain(own)
 }
 
-/// Pairs of a token and a row of the result, of each expert: tokens choose theirs at random, so that some experts have far
+/// Pairs of a token and a row of the result, of each expert: tokens choose theirs at random, so that some experts
+/// have far
 /// more than others.
 fn pairs(n_expert: usize, n_token: usize) -> Vec<Vec<(u32, u32)>> {
     let mut pairs = vec![Vec::new(); n_expert];
