@@ -14,7 +14,7 @@ use crate::context::{Bind, Buf, Context, lock};
 use crate::memory::{GpuTensor, GpuWeights, RecordSlab, RecordSlabs, Slabs};
 use crate::ops::attention::{HeadNorms, Heads};
 use crate::ops::delta_net::{DeltaScratch, DeltaStates, DeltaTokens};
-use crate::ops::experts_prompt::Job;
+use crate::ops::experts_prompt::Jobs;
 use crate::ops::kv::Kv;
 use crate::ops::pointwise::Combine;
 use crate::ops::route::{MISSING, PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
@@ -143,7 +143,7 @@ impl Gpu {
     ) {
         let Some((_, first)) = jobs.first() else { return };
         let records = layout(first);
-        let rows: Vec<Job<'_>> = jobs.iter().map(|(at, job)| (*at, job.rows)).collect();
+        let rows: Vec<JobRows<'_>> = jobs.iter().map(|(at, job)| (*at, job.rows)).collect();
         self.experts_at(&records, slab.buf.bind(), &rows, x, out);
     }
 
@@ -152,14 +152,14 @@ impl Gpu {
         &self,
         records: &Records,
         slab: Bind<'_>,
-        jobs: &[Job<'_>],
+        jobs: &[JobRows<'_>],
         x: &GpuTensor,
         out: &GpuTensor,
     ) {
         let n_pair: usize = jobs.iter().map(|(_, rows)| rows.len()).sum();
         self.with_hidden(n_pair * records.d_ff, |hidden| {
             if self.is_step() {
-                let pair = |(at, rows): &Job<'_>| {
+                let pair = |(at, rows): &JobRows<'_>| {
                     let at = *at;
                     rows.iter()
                         .flat_map(move |&(row_in, row_out)| [at, row_in, row_out, 0])
@@ -169,9 +169,39 @@ impl Gpu {
                 let pairs = (self.context.args_bind(), self.context.args(&words));
                 self.context.experts_step(records, slab, pairs, n_pair, x.bind(), hidden, out.bind());
             } else {
-                self.context.experts_prompt(records, slab, jobs, [x.bind(), hidden, out.bind()]);
+                self.experts_of_prompt(records, slab, jobs, n_pair, [x.bind(), hidden, out.bind()]);
             }
         });
+    }
+
+    fn experts_of_prompt(
+        &self,
+        records: &Records,
+        slab: Bind<'_>,
+        jobs: &[JobRows<'_>],
+        n_pair: usize,
+        tensors: [Bind<'_>; 3],
+    ) {
+        let jobs = self.jobs(jobs, n_pair);
+        self.context.experts_prompt(records, slab, jobs, tensors);
+    }
+
+    /// Puts jobs and their pairs where kernels find them.
+    fn jobs(&self, jobs: &[JobRows<'_>], n_pair: usize) -> Jobs<'_> {
+        let pairs = jobs.iter().flat_map(|(_, rows)| rows.iter());
+        let mut words: Vec<u32> = pairs.flat_map(|&(row_in, row_out)| [row_in, row_out]).collect();
+        let pairs_at = self.context.args_room(words.len() + 4 * jobs.len());
+        let at = pairs_at + words.len() as u32;
+        let mut first_pair = 0;
+        for &(record_at, rows) in jobs {
+            words.extend([record_at, pairs_at + 2 * first_pair, rows.len() as u32, first_pair]);
+            first_pair += rows.len() as u32;
+        }
+        self.context.args(&words);
+        let n_pair_max = jobs.iter().map(|(_, rows)| rows.len()).max().unwrap_or(0);
+        let rows_in = jobs.iter().flat_map(|(_, rows)| rows.iter().map(|&(row_in, _)| row_in as usize + 1));
+        let n_row_in = rows_in.max().unwrap_or(0);
+        Jobs { buf: self.context.args_bind(), at, n_job: jobs.len(), n_pair, n_row_in, n_pair_max }
     }
 
     fn shared(&self, job: &SharedJob<'_, GpuWeights>, x: &GpuTensor, out: &GpuTensor) {
@@ -180,8 +210,9 @@ impl Gpu {
             if self.is_step() {
                 self.context.shared_step(&matrices, job.rows, x.bind(), hidden, out.bind());
             } else {
+                let jobs = self.jobs(&[(0, job.rows)], job.rows.len());
                 let [gate, up, down] = &matrices;
-                self.context.shared_prompt([gate, up, down], job.rows, [x.bind(), hidden, out.bind()]);
+                self.context.shared_prompt([gate, up, down], jobs, [x.bind(), hidden, out.bind()]);
             }
         });
     }
@@ -195,6 +226,9 @@ struct Angles {
     at: (usize, usize),
     values: Vec<u32>,
 }
+
+/// Word where an expert's record starts, and its pairs of rows.
+type JobRows<'a> = (u32, &'a [(u32, u32)]);
 
 /// How the record of a job is laid out, from its gate on.
 fn layout(job: &ExpertJob<'_>) -> Records {

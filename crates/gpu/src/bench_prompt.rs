@@ -7,7 +7,7 @@ use std::time::Instant;
 use quant::Format;
 
 use crate::context::{Buf, Context};
-use crate::ops::experts_prompt::Job;
+use crate::ops::experts_prompt::Jobs;
 use crate::ops::prompt_tile::Tile;
 use crate::ops::{MatrixAt, Product, Records};
 
@@ -34,11 +34,8 @@ pub fn run(adapter: Option<usize>, out: &mut dyn Write) -> Result<(), Box<dyn Er
     writeln!(out, "{}, {}, {FORMAT}, TFLOPS", context.report.name, context.report.driver)?;
     write!(out, "{:30} {:>10} {:>8}", "product", "ms", "chosen")?;
     for tile in tiles(&context) {
-        let name = match tile {
-            Tile::Threads { .. } => format!("tile {}", tile.tokens()),
-            Tile::Coop { n_column, n_fragment, side } => format!("coop {n_column}x{}", n_fragment * side),
-        };
-        write!(out, " {name:>9}")?;
+        let kind = if matches!(tile, Tile::Coop { .. }) { "coop" } else { "tile" };
+        write!(out, " {:>9}", format!("{kind} {}", tile.tokens()))?;
     }
     writeln!(out)?;
     for (rows, cols) in SHAPES {
@@ -91,20 +88,19 @@ fn experts(
     });
     let records = Records { formats: [FORMAT; 3], d_model, d_ff, planes };
     let n_pair = n_token * N_EXPERT_USED;
-    let pairs = pairs(n_expert, n_token);
-    let jobs: Vec<Job<'_>> =
-        pairs.iter().enumerate().map(|(e, pairs)| ((e * record_bytes / 4) as u32, &pairs[..])).collect();
+    let (words, n_pair_max) = jobs(n_expert, n_token, record_bytes / 4);
     let slab = weights(context, n_expert * record_bytes);
     let x = weights(context, n_token * d_model * 4);
     let hidden = context.buffer((n_pair * d_ff * 4) as u64);
     let result = context.buffer((n_pair * d_model * 4) as u64);
+    let buf = context.buffer(words.len() as u64 * 4);
+    context.write(&buf, 0, bytemuck::cast_slice(&words));
+    let jobs = Jobs { buf: buf.bind(), at: 0, n_job: n_expert, n_pair, n_row_in: n_token, n_pair_max };
     let tensors = [x.bind(), hidden.bind(), result.bind()];
     let flops = 6.0 * (d_model * d_ff * n_pair) as f64;
-    let chosen = time_s(context, || context.experts_prompt(&records, slab.bind(), &jobs, tensors));
+    let chosen = time_s(context, || context.experts_prompt(&records, slab.bind(), jobs, tensors));
     let each: Vec<_> = tiles(context)
-        .map(|tile| {
-            time_s(context, || context.experts_tiled(Some(tile), &records, slab.bind(), &jobs, tensors))
-        })
+        .map(|tile| time_s(context, || context.experts_tiled(tile, &records, slab.bind(), jobs, tensors)))
         .collect();
     write_row(out, what, flops, chosen, &each)
 }
@@ -115,20 +111,29 @@ fn tiles(context: &Context) -> impl Iterator<Item = Tile> {
     Tile::THREADS.into_iter().chain(own)
 }
 
-/// Pairs of a token and a row of the result, of each expert: tokens choose theirs at random, so that some experts
-/// have far
-/// more than others.
-fn pairs(n_expert: usize, n_token: usize) -> Vec<Vec<(u32, u32)>> {
+/// Jobs of experts that tokens chose at random, as [`Jobs`] has them, and the pairs of the largest.
+fn jobs(n_expert: usize, n_token: usize, record_words: usize) -> (Vec<u32>, usize) {
     let mut pairs = vec![Vec::new(); n_expert];
+    let mut row_out = 0;
     for t in 0..n_token {
         // Different experts: an odd step through a power of two of them.
         let (start, step) = (hash(2 * t as u64) as usize, hash(2 * t as u64 + 1) as usize | 1);
         for i in 0..N_EXPERT_USED {
-            let row_out = (t * N_EXPERT_USED + i) as u32;
-            pairs[start.wrapping_add(i.wrapping_mul(step)) % n_expert].push((t as u32, row_out));
+            pairs[(start.wrapping_add(i.wrapping_mul(step))) % n_expert].extend([t as u32, row_out]);
+            row_out += 1;
         }
     }
-    pairs
+    let mut words = Vec::new();
+    let (mut at, mut first_pair) = (4 * n_expert, 0);
+    for (e, pairs) in pairs.iter().enumerate() {
+        let n_pair = pairs.len() / 2;
+        words.extend([e * record_words, at, n_pair, first_pair].map(|n| n as u32));
+        at += pairs.len();
+        first_pair += n_pair;
+    }
+    let n_pair_max = pairs.iter().map(|pairs| pairs.len() / 2).max().unwrap_or(0);
+    words.extend(pairs.concat());
+    (words, n_pair_max)
 }
 
 /// `bytes` of numbers between 0 and 1, whatever they are read as.

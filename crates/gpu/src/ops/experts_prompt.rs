@@ -5,13 +5,26 @@ use crate::format::read_by;
 use crate::ops::prompt_tile::{EXPERTS_PROMPT, Tile};
 use crate::ops::{MatrixAt, Records};
 
-/// Which expert computes what: the word of the slab where its record starts, and its pairs, a row of the input and the
-/// row of the output that gets the result.
-pub(crate) type Job<'a> = (u32, &'a [(u32, u32)]);
+/// Which expert computes what: words in a buffer.
+#[derive(Clone, Copy)]
+pub(crate) struct Jobs<'a> {
+    pub(crate) buf: Bind<'a>,
+    /// The word where jobs start, four words each: the word of the slab where the expert's record starts, the word of
+    /// `buf` where its pairs start, how many there are, and the number of its first one among all pairs. A pair is two
+    /// words: a row of the input, and the row of the output that gets the result.
+    pub(crate) at: u32,
+    pub(crate) n_job: usize,
+    /// Pairs of all jobs.
+    pub(crate) n_pair: usize,
+    /// Rows of the input that pairs may name: the first ones.
+    pub(crate) n_row_in: usize,
+    /// Pairs of the job that has most.
+    pub(crate) n_pair_max: usize,
+}
 
 /// What `experts_prompt.wgsl` computes.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Kind {
+enum Step {
     /// `hidden = silu(gate · x) ⊙ (up · x)`
     GateUp = 0,
     /// `hidden = gate · x`
@@ -22,15 +35,11 @@ enum Kind {
     Down = 3,
 }
 
-/// Products with one matrix of each expert, or with two.
-struct Step<'a> {
-    kind: Kind,
-    /// As it lies in a record at word 0.
-    w: MatrixAt<'a>,
-    /// Planes of the second matrix, if there are two.
-    up: [u32; 3],
-    x: Bind<'a>,
-    out: Bind<'a>,
+/// Steps for the same pairs, with one tile if it is named.
+struct Steps<'a> {
+    context: &'a Context,
+    jobs: Jobs<'a>,
+    tile: Option<Tile>,
 }
 
 impl Context {
@@ -40,117 +49,78 @@ impl Context {
         &self,
         records: &Records,
         slab: Bind<'_>,
-        jobs: &[Job<'_>],
+        jobs: Jobs<'_>,
         tensors: [Bind<'_>; 3],
     ) {
-        self.experts_tiled(None, records, slab, jobs, tensors);
+        Steps { context: self, jobs, tile: None }.experts(records, slab, tensors);
     }
 
-    /// The same, with a tile if it is named.
+    /// The same with a tile of the caller's choice.
+    #[cfg(any(test, feature = "bench"))]
     pub(crate) fn experts_tiled(
         &self,
-        tile: Option<Tile>,
+        tile: Tile,
         records: &Records,
         slab: Bind<'_>,
-        jobs: &[Job<'_>],
+        jobs: Jobs<'_>,
+        tensors: [Bind<'_>; 3],
+    ) {
+        Steps { context: self, jobs, tile: Some(tile) }.experts(records, slab, tensors);
+    }
+
+    /// The same with one expert whose matrices lie apart: `[gate, up, down]`. Its record starts at word 0.
+    pub(crate) fn shared_prompt(
+        &self,
+        matrices: [&MatrixAt<'_>; 3],
+        jobs: Jobs<'_>,
         [x, hidden, out]: [Bind<'_>; 3],
     ) {
+        let steps = Steps { context: self, jobs, tile: None };
+        let [gate, up, down] = matrices;
+        steps.run(Step::Gate, gate, [0; 3], x, hidden);
+        steps.run(Step::Up, up, [0; 3], x, hidden);
+        steps.run(Step::Down, down, [0; 3], hidden, out);
+    }
+}
+
+impl Steps<'_> {
+    fn experts(&self, records: &Records, slab: Bind<'_>, [x, hidden, out]: [Bind<'_>; 3]) {
         let &Records { formats, d_model, d_ff, planes } = records;
         let matrix =
             |i: usize, rows, cols| MatrixAt { format: formats[i], rows, cols, buf: slab, planes: planes[i] };
-        let [gate, up] = [0, 1].map(|i| matrix(i, d_ff, d_model));
-        let down = Step { kind: Kind::Down, w: matrix(2, d_model, d_ff), up: [0; 3], x: hidden, out };
+        let (gate, up) = (matrix(0, d_ff, d_model), matrix(1, d_ff, d_model));
         if gate.format == up.format {
-            let both = Step { kind: Kind::GateUp, up: up.planes, w: gate, x, out: hidden };
-            self.steps(&[both, down], jobs, tile);
+            self.run(Step::GateUp, &gate, up.planes, x, hidden);
         } else {
-            let [gate, up] = [(Kind::Gate, gate), (Kind::Up, up)].map(|(kind, w)| Step {
-                kind,
-                w,
-                up: [0; 3],
-                x,
-                out: hidden,
-            });
-            self.steps(&[gate, up, down], jobs, tile);
+            self.run(Step::Gate, &gate, [0; 3], x, hidden);
+            self.run(Step::Up, &up, [0; 3], x, hidden);
         }
+        self.run(Step::Down, &matrix(2, d_model, d_ff), [0; 3], hidden, out);
     }
 
-    /// The same with one expert whose matrices lie apart: `[gate, up, down]`.
-    pub(crate) fn shared_prompt(
-        &self,
-        [gate, up, down]: [&MatrixAt<'_>; 3],
-        pairs: &[(u32, u32)],
-        [x, hidden, out]: [Bind<'_>; 3],
-    ) {
-        let steps =
-            [(Kind::Gate, gate, x, hidden), (Kind::Up, up, x, hidden), (Kind::Down, down, hidden, out)]
-                .map(|(kind, &w, x, out)| Step { kind, w, up: [0; 3], x, out });
-        self.steps(&steps, &[(0, pairs)], None);
-    }
-
-    fn steps(&self, steps: &[Step<'_>], jobs: &[Job<'_>], tile: Option<Tile>) {
-        let n_pairs = jobs.iter().map(|(_, pairs)| pairs.len());
-        let tiles: Vec<Tile> = steps
-            .iter()
-            .map(|step| {
-                let fastest =
-                    || self.fastest_tile(step.w.format, |tile| step.n_row_tile(tile), n_pairs.clone());
-                tile.unwrap_or_else(fastest)
-            })
-            .collect();
-        let items: Vec<Vec<[u32; 3]>> = tiles.iter().map(|tile| items(jobs, tile.tokens())).collect();
-        let pairs: Vec<(u32, u32)> = jobs.iter().flat_map(|(_, pairs)| pairs.iter().copied()).collect();
-        // All words of all steps at once: none must move while others are written.
-        let pairs_at = self.args_room(2 * pairs.len() + 4 * items.iter().map(Vec::len).sum::<usize>());
-        let mut words: Vec<u32> = pairs.iter().flat_map(|&(row_in, row_out)| [row_in, row_out]).collect();
-        let mut items_at = Vec::new();
-        for items in &items {
-            items_at.push(pairs_at + words.len() as u32);
-            words.extend(items.iter().flat_map(|&[at, first, n]| [at, pairs_at + 2 * first, n, first]));
-        }
-        self.args(&words);
-        let n_row_in = pairs.iter().map(|&(row_in, _)| row_in as usize + 1).max().unwrap_or(0);
-        for (i, step) in steps.iter().enumerate() {
-            let n_row_in = if step.kind == Kind::Down { pairs.len() } else { n_row_in };
-            self.step(step, tiles[i], (items_at[i], items[i].len()), n_row_in);
-        }
-    }
-
-    fn step(&self, step: &Step<'_>, tile: Tile, (items_at, n_item): (u32, usize), n_row_in: usize) {
-        let &Step { kind, ref w, up, x, out } = step;
-        let [codes, scales, biases] = w.planes;
-        let params = [items_at, w.rows as u32, w.cols as u32, codes, scales, biases, up[0], up[1], up[2]];
-        let mut own = tile.constants(w.format);
-        own.push(("STEP", kind as u32));
-        let constants = read_by(w.format).constants(&own);
-        let is_coop = matches!(tile, Tile::Coop { .. }) && 0 < n_row_in;
-        let split = is_coop.then(|| self.split(x, 0, n_row_in, w.cols, w.format.row_groups(w.cols)));
-        let [x, units] = split.as_ref().map_or([x, x], |split| split.binds());
+    /// `w` lies as in the record at word 0; `up` are the planes of the second matrix of a step that has two.
+    fn run(&self, step: Step, w: &MatrixAt<'_>, up: [u32; 3], x: Bind<'_>, out: Bind<'_>) {
+        let Jobs { buf, at, n_job, n_pair, n_row_in, n_pair_max } = self.jobs;
+        // Rows of gate and up share a tile.
+        let n_tile =
+            |tile: Tile| w.rows.div_ceil(if step == Step::GateUp { tile.rows() / 2 } else { tile.rows() });
+        // The last tile of a job is half full, more or less.
+        let n_group = |tile: Tile| n_tile(tile) * (n_pair.div_ceil(tile.tokens()) + n_job / 2).max(n_job);
+        let tile = self.tile.unwrap_or_else(|| self.context.fastest_tile(w.format, n_group));
+        let reader = read_by(w.format);
         let [words, twos, fours] = w.binds();
-        let buffers = [words, twos, fours, x, units, self.args_bind(), out];
-        let groups = [step.n_row_tile(tile) as u32, n_item as u32, 1];
-        self.run(EXPERTS_PROMPT.of(tile, w.format), &constants, &buffers, &params, groups);
+        let [codes, scales, biases] = w.planes;
+        let params = [at, w.rows as u32, w.cols as u32, codes, scales, biases, up[0], up[1], up[2]];
+        let groups = [n_tile(tile) as u32, n_pair_max.div_ceil(tile.tokens()) as u32, n_job as u32];
+        let mut own = tile.constants();
+        own.push(("STEP", step as u32));
+        let constants = reader.constants(&own);
+        let kernel = EXPERTS_PROMPT.of(tile, w.format);
+        let n_row_in = if step == Step::Down { n_pair } else { n_row_in };
+        let split = matches!(tile, Tile::Coop { .. }).then(|| self.context.split(x, 0, n_row_in, w.cols));
+        let [x, units] = split.as_ref().map_or([x, x], |split| split.binds());
+        self.context.run(kernel, &constants, &[words, twos, fours, x, units, buf, out], &params, groups);
     }
-}
-
-impl Step<'_> {
-    /// Rows of gate and up share a tile.
-    fn n_row_tile(&self, tile: Tile) -> usize {
-        self.w.rows.div_ceil(if self.kind == Kind::GateUp { tile.rows() / 2 } else { tile.rows() })
-    }
-}
-
-/// What workgroups compute, at most `n_token` pairs each: where the record starts, the first pair among those of all
-/// jobs, and how many.
-fn items(jobs: &[Job<'_>], n_token: usize) -> Vec<[u32; 3]> {
-    let (mut items, mut first) = (Vec::new(), 0);
-    for &(record_at, pairs) in jobs {
-        for part in pairs.chunks(n_token) {
-            items.push([record_at, first, part.len() as u32]);
-            first += part.len() as u32;
-        }
-    }
-    items
 }
 
 #[cfg(test)]
@@ -158,7 +128,7 @@ mod tests {
     use kernels::{Backend, ExpertJob, Reference, SharedJob};
     use quant::{Format, Matrix};
 
-    use super::Job;
+    use super::Jobs;
     use crate::ops::Records;
     use crate::ops::prompt_tile::Tile;
     use crate::ops::prompt_tile::tests::kinds;
@@ -212,20 +182,40 @@ mod tests {
             (0..self.n_out * D_MODEL).map(|i| outs.iter().map(|out| out[i]).sum()).collect()
         }
 
+        /// Words of the jobs, behind `at` other words.
+        fn words(&self, at: usize, record_words: usize) -> Vec<u32> {
+            let mut words = vec![u32::MAX; at + 4 * self.jobs.len()];
+            let mut first_pair = 0;
+            for (j, (e, pairs)) in self.jobs.iter().enumerate() {
+                let job = [(e * record_words) as u32, words.len() as u32, pairs.len() as u32, first_pair];
+                words[at + 4 * j..][..4].copy_from_slice(&job);
+                words.extend(pairs.iter().flat_map(|&(row_in, row_out)| [row_in, row_out]));
+                first_pair += pairs.len() as u32;
+            }
+            words
+        }
+
         fn run(&self, rig: &Rig, tile: Option<Tile>, x: &[f32]) -> Vec<f32> {
             let (slab, records, record_words) = slab(&self.experts);
-            let slab = rig.words(&slab);
-            let job = |(e, pairs): &'_ (usize, Vec<(u32, u32)>)| ((e * record_words) as u32, pairs.clone());
-            let owned: Vec<_> = self.jobs.iter().map(job).collect();
-            let jobs: Vec<Job<'_>> = owned.iter().map(|(at, pairs)| (*at, &pairs[..])).collect();
+            let words = self.words(5, record_words);
+            let (slab, words) = (rig.words(&slab), rig.words(&words));
             let n_pair = self.n_out;
+            let jobs = Jobs {
+                buf: words.bind(),
+                at: 5,
+                n_job: self.jobs.len(),
+                n_pair,
+                n_row_in: N_TOKEN,
+                n_pair_max: self.jobs.iter().map(|(_, pairs)| pairs.len()).max().unwrap_or(0),
+            };
             // A row more, to see that nothing is written behind the last.
             let out = rig.tensor(&vec![-7.0; (n_pair + 1) * D_MODEL]);
             let (x, hidden) = (rig.tensor(x), rig.zeros(n_pair * D_FF));
             let tensors = [x.bind(), hidden.bind(), out.bind()];
-            // Behind other arguments.
-            rig.context.args(&[u32::MAX; 5]);
-            rig.context.experts_tiled(tile, &records, slab.bind(), &jobs, tensors);
+            match tile {
+                Some(tile) => rig.context.experts_tiled(tile, &records, slab.bind(), jobs, tensors),
+                None => rig.context.experts_prompt(&records, slab.bind(), jobs, tensors),
+            }
             let mut out = rig.read(&out, (n_pair + 1) * D_MODEL);
             assert!(out.drain(n_pair * D_MODEL..).all(|y| y == -7.0), "written behind the last row");
             out
@@ -303,9 +293,11 @@ mod tests {
         let together = case.run(&rig, None, &x);
         let uploaded = case.experts[0].each_ref().map(|w| rig.upload(w));
         let matrices = uploaded.each_ref().map(|w| w.at());
+        let words = rig.words(&case.words(0, 0));
+        let jobs = Jobs { buf: words.bind(), at: 0, n_job: 1, n_pair: 37, n_row_in: N_TOKEN, n_pair_max: 37 };
         let (tensor, hidden, out) = (rig.tensor(&x), rig.zeros(37 * D_FF), rig.zeros(37 * D_MODEL));
         let tensors = [tensor.bind(), hidden.bind(), out.bind()];
-        rig.context.shared_prompt(matrices.each_ref(), &case.jobs[0].1, tensors);
+        rig.context.shared_prompt(matrices.each_ref(), jobs, tensors);
         let got = rig.read(&out, 37 * D_MODEL);
         assert_same("apart", &got, &together);
         let mut want = vec![0.0; 37 * D_MODEL];

@@ -1,7 +1,5 @@
 //! Products of stored matrices with many tokens.
 
-use std::sync::Arc;
-
 use crate::context::{Bind, Context};
 use crate::format::read_by;
 use crate::ops::Product;
@@ -13,36 +11,33 @@ impl Context {
     pub(crate) fn matmul_prompt(&self, products: &[Product<'_>], x: Bind<'_>, first: usize, n_token: usize) {
         let mut split = None;
         for product in products {
-            let n_row_tile = |tile: Tile| product.w.rows.div_ceil(tile.rows());
-            let tile = self.fastest_tile(product.w.format, n_row_tile, [n_token].into_iter());
+            let n_group = |tile: Tile| product.w.rows.div_ceil(tile.rows()) * n_token.div_ceil(tile.tokens());
+            let tile = self.fastest_tile(product.w.format, n_group);
             self.matmul_tiled(tile, product, (x, first, n_token), &mut split);
         }
     }
 
-    /// The same for one product, with a tile. `split` are the activations if it or another product split them, for rows
-    /// of so many groups.
+    /// The same for one product, with a tile. `split` are the activations if it or another product split them.
     pub(crate) fn matmul_tiled(
         &self,
         tile: Tile,
         product: &Product<'_>,
         (x, first, n_token): (Bind<'_>, usize, usize),
-        split: &mut Option<(usize, Arc<Split>)>,
+        split: &mut Option<std::sync::Arc<Split>>,
     ) {
         let &Product { w, out, stride, at } = product;
         let reader = read_by(w.format);
         let [words, twos, fours] = w.binds();
-        let n_group = w.format.row_groups(w.cols);
-        if matches!(tile, Tile::Coop { .. }) && split.as_ref().is_none_or(|(known, _)| *known != n_group) {
-            *split = Some((n_group, self.split(x, first, n_token, w.cols, n_group)));
-        }
-        let (first, [x, units]) = match (tile, &*split) {
-            (Tile::Coop { .. }, Some((_, split))) => (0, split.binds()),
-            _ => (first, [x, x]),
+        let (first, [x, units]) = match tile {
+            Tile::Threads { .. } => (first, [x, x]),
+            Tile::Coop { .. } => {
+                (0, split.get_or_insert_with(|| self.split(x, first, n_token, w.cols)).binds())
+            }
         };
         let sizes = [w.rows, w.cols, first, n_token, stride, at].map(|n| n as u32);
         let params: [u32; 9] = std::array::from_fn(|i| if i < 6 { sizes[i] } else { w.planes[i - 6] });
         let groups = [w.rows.div_ceil(tile.rows()) as u32, n_token.div_ceil(tile.tokens()) as u32, 1];
-        let constants = reader.constants(&tile.constants(w.format));
+        let constants = reader.constants(&tile.constants());
         let buffers = [words, twos, fours, x, units, out];
         self.run(MATMUL_PROMPT.of(tile, w.format), &constants, &buffers, &params, groups);
     }
@@ -166,20 +161,16 @@ mod tests {
             let numbers = random(seed, sizes.len() * COLS);
             numbers.iter().enumerate().map(|(i, x)| x * sizes[i / COLS]).collect()
         };
-        // Groups of smaller numbers than this are stored with a scale for this, and decoded as zeros.
-        const STORED_MIN: f64 = 1e-6;
+        let w = encoded(Format::Affine { bits: 5, group: 64 }, 5, COLS, &scaled(10, &row_sizes));
         let x = scaled(11, &token_sizes);
-        for bits in [4, 5] {
-            let w = encoded(Format::Affine { bits, group: 64 }, 5, COLS, &scaled(10, &row_sizes));
-            let mut want = vec![0.0; 30];
-            Reference.matmul(&mut [(&w, &mut want)], &x, 0, 6, Precision::Full);
-            let got = matmul(&rig, None, &w, &x, 0, 6);
-            for (i, (&got, &want)) in got.iter().zip(&want).enumerate() {
-                let (row, token) = (row_sizes[i % 5], token_sizes[i / 5]);
-                let size = f64::from(row).max(STORED_MIN) * f64::from(token) * (COLS as f64).sqrt();
-                let what = format!("{bits} bits, row of size {row:e}, token of size {token:e}");
-                assert_close_to(&what, &[got], &[want], PRODUCT_BOUND, size);
-            }
+        let mut want = vec![0.0; 30];
+        Reference.matmul(&mut [(&w, &mut want)], &x, 0, 6, Precision::Full);
+        let got = matmul(&rig, None, &w, &x, 0, 6);
+        for (i, (&got, &want)) in got.iter().zip(&want).enumerate() {
+            let (row, token) = (row_sizes[i % 5], token_sizes[i / 5]);
+            let size = f64::from(row) * f64::from(token) * (COLS as f64).sqrt();
+            let what = format!("row of size {row:e}, token of size {token:e}");
+            assert_close_to(&what, &[got], &[want], PRODUCT_BOUND, size);
         }
     }
 

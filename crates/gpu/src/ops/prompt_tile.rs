@@ -11,7 +11,7 @@ use crate::kernel::Access::{Read, Write};
 use crate::kernel::{Access, Kernel};
 
 const TILE: &str = include_str!("../wgsl/prompt_tile.wgsl");
-const COOP_TILE: &str = include_str!("../wgsl/prompt_coop.wgsl");
+const COOP: &str = include_str!("../wgsl/prompt_coop.wgsl");
 const UNIT: &str = include_str!("../wgsl/prompt_unit.wgsl");
 
 static SPLIT: Kernel = Kernel {
@@ -37,8 +37,8 @@ macro_rules! tiled_kernel {
             kernel_of_every_format!($name, [TILE, $text], $access),
             [concat!($name, " coop 16"), concat!($name, " coop 8")],
             [
-                &[include_str!("../wgsl/coop_16.wgsl"), UNIT, AFFINE, $text, COOP_TILE],
-                &[include_str!("../wgsl/coop_8.wgsl"), UNIT, AFFINE, $text, COOP_TILE],
+                &[include_str!("../wgsl/coop_16.wgsl"), UNIT, AFFINE, $text, COOP],
+                &[include_str!("../wgsl/coop_8.wgsl"), UNIT, AFFINE, $text, COOP],
             ],
             $access,
         )
@@ -85,16 +85,9 @@ pub(crate) static EXPERTS_PROMPT: TiledKernel = tiled_kernel!(
 pub(crate) enum Tile {
     /// Each thread sums some rows for some fours of tokens.
     Threads { n_row: u32, n_quad: u32 },
-    /// Cooperative matrices of `side`² numbers. In tokens, `n_column` subgroups lie beside each other, and of each
-    /// `n_fragment` matrices.
-    Coop { side: u32, n_column: u32, n_fragment: u32 },
+    /// Cooperative matrices of `side`² numbers, `n_fragment` of them beside each other.
+    Coop { side: u32, n_fragment: u32 },
 }
-
-/// Columns and fragments of the tiles of cooperative matrices.
-const COOP: [(u32, u32); N_TILE] = [(1, 1), (1, 2), (2, 2), (1, 4), (2, 4)];
-/// Tiles of a kind at most.
-const N_TILE: usize = 5;
-pub(crate) type Tiles = ArrayVec<Tile, N_TILE>;
 
 impl Tile {
     /// Those that any device can compute, for any format, the smallest first.
@@ -116,48 +109,32 @@ impl Tile {
     pub(crate) fn tokens(self) -> usize {
         match self {
             Self::Threads { n_row, n_quad } => (8 * n_row * n_quad) as usize,
-            Self::Coop { side, n_column, n_fragment } => (side * n_column * n_fragment) as usize,
+            Self::Coop { side, n_fragment } => (2 * side * n_fragment) as usize,
         }
-    }
-
-    /// Columns that are decoded at a time: what workgroup memory has room for.
-    fn cols(self, format: Format) -> u32 {
-        let has_low = matches!(format, Format::Affine { bits: 5.., .. });
-        if has_low || 64 < self.tokens() { 32 } else { 64 }
     }
 
     /// Values of the constants of its text.
-    pub(crate) fn constants(self, format: Format) -> ArrayVec<(&'static str, u32), 4> {
+    pub(crate) fn constants(self) -> ArrayVec<(&'static str, u32), 3> {
         match self {
             Self::Threads { n_row, n_quad } => [("N_ROW", n_row), ("N_QUAD", n_quad)].into_iter().collect(),
-            Self::Coop { n_column, n_fragment, .. } => {
-                let sizes = [n_column, n_fragment, self.cols(format)];
-                ["N_COLUMN", "N_FRAGMENT", "TILE_COLS"].into_iter().zip(sizes).collect()
-            }
+            Self::Coop { n_fragment, .. } => [("N_FRAGMENT", n_fragment)].into_iter().collect(),
         }
     }
 
-    /// What it costs to multiply with `n` tokens, in tokens: decoding its weights costs as much as some.
-    fn cost(self, n: usize) -> usize {
+    /// What it costs beside its products (decoding its weights), in tokens.
+    fn cost_tokens(self) -> usize {
         match self {
-            Self::Threads { .. } => 16 + self.tokens(),
-            Self::Coop { side, n_column, n_fragment } => {
-                // Few threads with many sums each: too few to keep the device busy.
-                let fixed = if (n_column, n_fragment) == (1, 4) { 48 } else { 32 };
-                fixed + n.next_multiple_of((side * n_column) as usize)
-            }
+            Self::Threads { .. } => 16,
+            Self::Coop { .. } => 48,
         }
     }
 
-    /// Bytes of workgroup memory: parts of weights and activations, and a matrix of each subgroup.
-    fn workgroup_bytes(self, format: Format) -> usize {
+    /// Bytes of workgroup memory: two parts of 40 columns of f16, and a matrix of each of 8 subgroups.
+    fn workgroup_bytes(self) -> usize {
         match self {
             Self::Threads { .. } => (self.rows() + self.tokens()) * 16 * 4,
-            Self::Coop { side, n_column, .. } => {
-                let n_part = if matches!(format, Format::Affine { bits: 5.., .. }) { 2 } else { 1 };
-                let parts = (n_part * self.rows() + 2 * self.tokens()) * (self.cols(format) as usize + 8) * 2;
-                let matrices = (4 * n_column * side * side) as usize;
-                parts + matrices.max(4 * self.rows() + self.tokens()) * 4
+            Self::Coop { side, .. } => {
+                (self.rows() + self.tokens()) * 2 * 40 * 2 + 8 * (side * side) as usize * 4
             }
         }
     }
@@ -165,50 +142,27 @@ impl Tile {
 
 impl Context {
     /// The tiles that products with a format are made of.
-    pub(crate) fn tiles(&self, format: Format) -> Tiles {
+    pub(crate) fn tiles(&self, format: Format) -> ArrayVec<Tile, 4> {
         match (self.coop_side, format) {
             (Some(side), Format::Affine { .. }) => {
-                let tiles = COOP.map(|(n_column, n_fragment)| Tile::Coop { side, n_column, n_fragment });
+                let tiles = [1, 2, 4].map(|n_fragment| Tile::Coop { side, n_fragment });
                 let bytes_max = self.limits.max_compute_workgroup_storage_size as usize;
-                tiles.into_iter().filter(|tile| tile.workgroup_bytes(format) <= bytes_max).collect()
+                tiles.into_iter().filter(|tile| tile.workgroup_bytes() <= bytes_max).collect()
             }
-            _ => Tile::THREADS.into_iter().collect(),
+            _ => Tile::THREADS.into(),
         }
     }
 
-    /// The fastest tile for products with these numbers of tokens, given how many of it rows take.
-    pub(crate) fn fastest_tile(
-        &self,
-        format: Format,
-        n_row_tile: impl Fn(Tile) -> usize,
-        n_tokens: impl Iterator<Item = usize> + Clone,
-    ) -> Tile {
-        let cost = |tile: &Tile| {
-            let (size, n_row_tile) = (tile.tokens(), n_row_tile(*tile));
-            let of_product = |n: usize| {
-                let rest = if n.is_multiple_of(size) { 0 } else { tile.cost(n % size) };
-                n / size * tile.cost(size) + rest
-            };
-            let all: usize = n_tokens.clone().map(of_product).sum();
-            let largest = n_tokens.clone().map(|n| tile.cost(n.min(size))).max();
-            (n_row_tile * all).max(TILES_MIN * largest.unwrap_or(0))
-        };
+    /// The fastest tile, given how many workgroups it takes of each.
+    pub(crate) fn fastest_tile(&self, format: Format, n_group: impl Fn(Tile) -> usize) -> Tile {
+        let cost = |tile: &Tile| n_group(*tile).max(TILES_MIN) * (tile.tokens() + tile.cost_tokens());
         self.tiles(format).into_iter().min_by_key(cost).unwrap_or(Tile::THREADS[0])
     }
 
-    /// Rows of activations as tiles take them, with `first` as row 0 for cooperative matrices: for weights with
-    /// `n_group` groups in a row.
-    pub(crate) fn split(
-        &self,
-        x: Bind<'_>,
-        first: usize,
-        n_row: usize,
-        cols: usize,
-        n_group: usize,
-    ) -> Arc<Split> {
-        let fours = cols / 4 + n_group.div_ceil(16) * 4;
-        let split = self.grown_split((n_row * 2 * fours * 8) as u64, (n_row * 4) as u64);
-        let params = [first, n_row, cols, cols / n_group].map(|n| n as u32);
+    /// Rows of activations as tiles take them, with `first` as row 0 for cooperative matrices.
+    pub(crate) fn split(&self, x: Bind<'_>, first: usize, n_row: usize, cols: usize) -> Arc<Split> {
+        let split = self.grown_split((n_row * cols * 4) as u64, (n_row * 4) as u64);
+        let params = [first, n_row, cols].map(|n| n as u32);
         self.run(&SPLIT, &[], &[x, split.parts.bind(), split.units.bind()], &params, self.grid(n_row));
         split
     }
@@ -234,7 +188,7 @@ impl Context {
 
 /// Activations as sums of two f16 numbers times a unit of their row: memory that is used again and again.
 pub(crate) struct Split {
-    /// `[n_row, high and low, cols and sums of groups]`
+    /// `[n_row, high and low, cols]`
     parts: Buf,
     /// `[n_row]`
     units: Buf,
@@ -255,14 +209,15 @@ pub(crate) fn kernels() -> Vec<&'static Kernel> {
 
 #[cfg(test)]
 pub(crate) mod tests {
+    use arrayvec::ArrayVec;
     use quant::Format;
 
-    use super::{Tile, Tiles};
+    use super::Tile;
     use crate::test_rig::Rig;
 
     /// Tiles that must give the same bits: those of threads, and what the device has in their place.
-    pub(crate) fn kinds(rig: &Rig, format: Format) -> Vec<Tiles> {
-        let mut kinds = vec![Tile::THREADS.into_iter().collect(), rig.context.tiles(format)];
+    pub(crate) fn kinds(rig: &Rig, format: Format) -> Vec<ArrayVec<Tile, 4>> {
+        let mut kinds = vec![Tile::THREADS.into(), rig.context.tiles(format)];
         kinds.dedup();
         kinds
     }

@@ -6,7 +6,7 @@
 override STEP: u32;
 
 struct Params {
-    items_at: u32, // Where items start, four words each.
+    jobs_at: u32, // Where jobs start, four words each.
     rows: u32,
     cols: u32,
     codes: u32, // Where planes start in a record.
@@ -23,16 +23,18 @@ var<immediate> p: Params;
 
 struct Tile {
     row: u32, // Of `hidden`, where rows of gate and up take turns.
+    token: u32,
     n_token: u32,
     record_at: u32,
     pairs_at: u32, // Where pairs of rows start: x's, out's.
-    first_pair: u32, // The row of `hidden` of the first token.
+    first_pair: u32, // The row of `hidden` of the expert's first token.
 }
 
 fn open(group: vec3<u32>) -> Tile {
-    let item = p.items_at + group.y * 4u;
+    let job = p.jobs_at + group.z * 4u;
     let n_row = select(TILE_ROWS, TILE_ROWS / 2u, STEP == 0u);
-    return Tile(group.x * n_row, jobs[item + 2u], jobs[item], jobs[item + 1u], jobs[item + 3u]);
+    let token = group.y * TILE_TOKENS;
+    return Tile(group.x * n_row, token, jobs[job + 2u], jobs[job], jobs[job + 1u], jobs[job + 3u]);
 }
 
 fn n_col() -> u32 {
@@ -57,7 +59,7 @@ fn hidden_row(tile_row: u32) -> u32 {
 }
 
 fn input_row(tile: Tile, tile_token: u32) -> u32 {
-    let token = min(tile_token, tile.n_token - 1u);
+    let token = min(tile.token + tile_token, tile.n_token - 1u);
     if STEP == 3u {
         return tile.first_pair + token;
     }
@@ -69,7 +71,8 @@ fn silu(x: f32) -> f32 {
     return x / (1.0 + exp(min(-x, 80.0)));
 }
 
-fn put(tile: Tile, tile_row: u32, token: u32, a: f32, b: f32) {
+fn put(tile: Tile, tile_row: u32, tile_token: u32, a: f32, b: f32) {
+    let token = tile.token + tile_token;
     if tile.n_token <= token {
         return;
     }

@@ -5,7 +5,6 @@
 //   `row_at`      where a row starts: what the other functions take, a secret of the format,
 //   `codes8`      eight codes as floats,
 //   `scale_bias`  what makes numbers of them: `number = scale·code + bias`,
-//   `tops_of`     bounds of what that can be,
 // and for those who read rows from one end to the other, in chunks of CHUNK columns of one group:
 //   `load_chunk`, then `chunk4`, four codes of it, and `chunk_scale_bias`.
 //
@@ -60,26 +59,6 @@ fn codes8(row: vec3<u32>, col: u32, n: u32) -> array<vec4<f32>, 2> {
 fn scale_bias(row: vec3<u32>, col: u32) -> vec2<f32> {
     let group = row.yz + col / GROUP;
     return vec2(bf16_of(w[group.x / 2u], group.x), bf16_of(w[group.y / 2u], group.y));
-}
-
-// Bounds of the sizes of a row's scales and biases: those that quarter `quarter` of them holds.
-fn tops_of(row: vec3<u32>, cols: u32, quarter: u32) -> vec2<f32> {
-    let n = cols / GROUP;
-    return vec2(top_of(row.y, n, quarter), top_of(row.z, n, quarter));
-}
-
-// The same for `n` bf16 numbers from half word `at` on: every fourth word, four at a time.
-fn top_of(at: u32, n: u32, quarter: u32) -> f32 {
-    let last = (at + n - 1u) / 2u;
-    var top = vec4(0u);
-    for (var i = at / 2u + quarter; i <= last; i += 16u) {
-        let places = min(vec4(i, i + 4u, i + 8u, i + 12u), vec4(last));
-        let words = vec4(w[places.x], w[places.y], w[places.z], w[places.w]);
-        // Halves of other rows do not count.
-        top = max(top, select(vec4(0u), words << vec4(16u), vec4(at) <= 2u * places) & vec4(0x7fff0000u));
-        top = max(top, select(vec4(0u), words, 2u * places + 1u < vec4(at + n)) & vec4(0x7fff0000u));
-    }
-    return bitcast<f32>(max(max(top.x, top.y), max(top.z, top.w)));
 }
 
 // Chunk number `chunk` of a row; `n`, the columns from its first on, is at least CHUNK.

@@ -19,12 +19,11 @@ var<immediate> p: Params;
 struct Tile {
     row: u32,
     token: u32,
-    n_token: u32, // From `token` on.
+    n_token: u32,
 }
 
 fn open(group: vec3<u32>) -> Tile {
-    let token = group.y * TILE_TOKENS;
-    return Tile(group.x * TILE_ROWS, token, p.n_token - token);
+    return Tile(group.x * TILE_ROWS, group.y * TILE_TOKENS, p.n_token);
 }
 
 fn n_col() -> u32 {
@@ -36,13 +35,14 @@ fn weights(tile: Tile, row: u32) -> vec3<u32> {
 }
 
 fn input_row(tile: Tile, token: u32) -> u32 {
-    return p.first + tile.token + min(token, tile.n_token - 1u);
+    return p.first + min(tile.token + token, p.n_token - 1u);
 }
 
 fn put(tile: Tile, tile_row: u32, tile_token: u32, a: f32, b: f32) {
     let row = tile.row + tile_row;
-    if tile_token < tile.n_token {
-        let at = (tile.token + tile_token) * p.stride + p.at + row;
+    let token = tile.token + tile_token;
+    if token < p.n_token {
+        let at = token * p.stride + p.at + row;
         if row < p.rows {
             out[at] = a;
         }

@@ -1,19 +1,17 @@
 // Rows of x as sums of two f16 numbers, `x ≈ (high + low) / unit`: what cooperative matrices multiply. A unit is the
-// power of two that makes the row's largest number about 2^7: sums of 128 numbers are within what f16 holds, and of
-// numbers that are not far smaller than the largest the two have 22 bits together. Behind a row are the sums of its groups.
+// power of two that makes the row's largest number about 2^14: the two numbers then have 22 bits of it together.
 
 enable f16;
 
 struct Params {
     first: u32,
     n_row: u32,
-    cols: u32, // A multiple of 32.
-    group: u32, // Columns of a group.
+    cols: u32, // A multiple of 4.
 }
 var<immediate> p: Params;
 
 @group(0) @binding(0) var<storage, read> x: array<vec4<f32>>; // [_, cols / 4]
-@group(0) @binding(1) var<storage, read_write> parts: array<vec4<f16>>; // [n_row, high and low, fours_of_row]
+@group(0) @binding(1) var<storage, read_write> parts: array<vec4<f16>>; // [n_row, high and low, cols / 4]
 @group(0) @binding(2) var<storage, read_write> units: array<f32>; // [n_row]
 
 var<workgroup> tops: array<f32, 64>;
@@ -45,28 +43,12 @@ fn main(
     for (var i = 0u; i < 256u / n_lane; i++) {
         highest = max(highest, tops[i]);
     }
-    let unit = unit_of(highest, 7u);
-    let n_four = fours_of_row(p.cols, p.group);
-    let high_at = 2u * row * n_four;
-    let low_at = high_at + n_four;
+    let unit = unit_of(highest);
     for (var i = thread; i < n; i += 256u) {
         let value = x[start + i] * unit;
         let high = rounded(value);
-        parts[high_at + i] = vec4<f16>(high);
-        parts[low_at + i] = vec4<f16>(value - high);
-    }
-    let n_sum = p.cols / p.group;
-    for (var i = thread; i < 4u * (n_four - n); i += 256u) {
-        var sum4 = vec4(0.0);
-        if i < n_sum {
-            for (var k = 0u; k < p.group / 4u; k++) {
-                sum4 += x[start + i * (p.group / 4u) + k] * unit;
-            }
-        }
-        let sum = vec4(sum4.x + sum4.y + sum4.z + sum4.w);
-        let high = rounded(sum);
-        parts[high_at + n + i / 4u][i % 4u] = f16(high.x);
-        parts[low_at + n + i / 4u][i % 4u] = f16(sum.x - high.x);
+        parts[2u * row * n + i] = vec4<f16>(high);
+        parts[(2u * row + 1u) * n + i] = vec4<f16>(value - high);
     }
     if thread == 0u {
         units[row] = unit;

@@ -2,7 +2,7 @@
 // decoded to workgroup memory, and a thread sums a rectangle of rows and tokens in registers. A sum is one chain of
 // fused multiply-adds over ascending columns, whatever the tile: its bits depend on the row, the token and nothing else.
 // Needs a format before it, and a kernel, which has
-//   `Tile`       what a workgroup computes: its first `row` and, in `n_token`, how many tokens there are from there,
+//   `Tile`       what a workgroup computes: its first `row` and `token`, how many tokens there are in `n_token`,
 //   `open`       the tile of a workgroup,
 //   `n_col`      columns of the weights,
 //   `weights`    where a row of the tile lies: for those beyond the last, any row,
@@ -208,6 +208,9 @@ fn put4(tile: Tile, here: Place, i: u32, a: vec4<f32>, b: vec4<f32>) {
 @compute @workgroup_size(256)
 fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index) thread: u32) {
     let tile = open(group);
+    if tile.n_token <= tile.token {
+        return;
+    }
     let row = weights(tile, loaded_row(thread));
     let token = 4u * min(loaded_quad(thread), TILE_QUADS - 1u);
     let tokens = vec4(
