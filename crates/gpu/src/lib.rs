@@ -18,6 +18,8 @@ mod format;
 mod kernel;
 mod measure;
 mod memory;
+#[cfg(test)]
+mod msl;
 mod ops;
 #[allow(unsafe_code, reason = "memory that the device and the host share, shaders without bounds checks")]
 mod raw;
