@@ -12,14 +12,10 @@ pub mod bench;
 pub mod bench_prompt;
 mod context;
 mod failure;
-#[cfg(test)]
-mod faults;
 mod format;
 mod kernel;
 mod measure;
 mod memory;
-#[cfg(test)]
-mod msl;
 mod ops;
 #[allow(unsafe_code, reason = "memory that the device and the host share, shaders without bounds checks")]
 mod raw;
@@ -27,6 +23,8 @@ mod selftest;
 mod stopwatch;
 #[cfg(test)]
 mod test_rig;
+#[cfg(test)]
+mod tests;
 mod tier;
 
 pub use adapter::{AdapterKind, AdapterReport, Feature, adapters};
