@@ -436,7 +436,7 @@ impl Context {
     ) {
         assert_eq!(buffers.len(), kernel.access.len(), "buffers of {}", kernel.name);
         #[cfg(test)]
-        crate::kernel::tests::assert_listed(kernel);
+        crate::kernel::assert_listed(kernel);
         let limit = self.limits.max_compute_workgroups_per_dimension;
         assert!(groups.iter().all(|&n| n <= limit), "{}: {groups:?} workgroups", kernel.name);
         if groups.contains(&0) || self.is_failed() {

@@ -185,18 +185,18 @@ pub(crate) mod planted {
     }
 }
 
+/// Fails if no list has it: tests that look at every kernel would not see it.
 #[cfg(test)]
-pub(crate) mod tests {
+pub(crate) fn assert_listed(kernel: &Kernel) {
+    let is_listed = crate::ops::kernels().iter().any(|listed| std::ptr::eq(*listed, kernel));
+    assert!(is_listed, "{} is missing in the `kernels` of its file", kernel.name);
+}
+
+#[cfg(test)]
+mod tests {
     use std::path::Path;
 
-    use super::Kernel;
     use crate::ops;
-
-    /// Fails if no list has it: tests that look at every kernel would not see it.
-    pub(crate) fn assert_listed(kernel: &Kernel) {
-        let is_listed = ops::kernels().iter().any(|listed| std::ptr::eq(*listed, kernel));
-        assert!(is_listed, "{} is missing in the `kernels` of its file", kernel.name);
-    }
 
     #[test]
     fn every_text_belongs_to_a_listed_kernel() {

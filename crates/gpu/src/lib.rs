@@ -24,9 +24,9 @@ mod raw;
 mod selftest;
 mod stopwatch;
 #[cfg(test)]
-mod test_faults;
-#[cfg(test)]
 mod test_rig;
+#[cfg(test)]
+mod tests;
 mod tier;
 
 pub use adapter::{AdapterKind, AdapterReport, Feature, adapters};

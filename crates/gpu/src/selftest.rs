@@ -434,6 +434,8 @@ impl Routing {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
     use crate::GpuError;
     use crate::kernel::planted::{self, Mistake};
@@ -456,6 +458,19 @@ mod tests {
                 .unwrap_or_else(|| panic!("a mistake to make in {kernel}")),
         };
         Mistake { kernel, right, wrong }
+    }
+
+    #[test]
+    fn every_purpose_of_a_kernel_is_tested() {
+        // Breaks if a new kernel is left out of the self-test.
+        let Some(rig) = rig() else { return };
+        let purpose = |name: &'static str| name.split(' ').next().unwrap();
+        let gpu = Gpu::on(rig.context).self_test().unwrap();
+        let tested: BTreeSet<&str> = gpu.context.kernels().into_iter().map(purpose).collect();
+        let all: BTreeSet<&str> = kernels().iter().map(|kernel| purpose(kernel.name)).collect();
+        // Figures for reports, and what is there with cooperative matrices only.
+        let others = BTreeSet::from(["measure_read", "measure_flops", "prompt_split"]);
+        assert_eq!(&all - &others, &tested - &others);
     }
 
     #[test]

@@ -146,7 +146,7 @@ fn child(name: &str, shell: &str, variables: &[(&str, &str)]) {
     let program = std::env::current_exe().unwrap();
     let mut command = Command::new("sh");
     command.args(["-c", &format!("{shell} exec \"$0\" \"$@\"")]).arg(program);
-    command.args(["--exact", &format!("faults::{name}"), "--nocapture"]);
+    command.args(["--exact", &format!("tests::faults::{name}"), "--nocapture"]);
     command.env("FLASH_MOE_TEST_CHILD", name).envs(variables.iter().copied());
     let out = command.output().unwrap();
     let text = String::from_utf8_lossy(&out.stdout) + String::from_utf8_lossy(&out.stderr);

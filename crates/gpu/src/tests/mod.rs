@@ -1,0 +1,4 @@
+//! Tests of the whole.
+
+mod faults;
+mod msl;

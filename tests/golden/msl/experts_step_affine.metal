@@ -1,0 +1,932 @@
+// language: metal3.1
+#include <metal_stdlib>
+#include <simd/simd.h>
+
+using metal::uint;
+
+struct _mslBufferSizes {
+    uint size0;
+    uint size1;
+    uint size2;
+    uint size3;
+    uint size4;
+    uint size7;
+    uint size8;
+};
+
+typedef uint type_2[1];
+typedef metal::uint2 type_4[1];
+typedef metal::uint4 type_6[1];
+struct type_7 {
+    uint inner[8];
+};
+struct Chunk {
+    type_7 words;
+    uint scale;
+    uint bias;
+};
+typedef float type_12[1];
+typedef metal::float4 type_13[1];
+struct Rows {
+    metal::uint3 inner[8];
+};
+struct Sums {
+    float inner[16];
+};
+struct Chunks {
+    Chunk inner[8];
+};
+struct Tokens {
+    metal::uint4 at;
+    uint n;
+    uint cols;
+    char _pad3[8];
+};
+struct type_15 {
+    metal::float4 inner[512];
+};
+struct type_18 {
+    float inner[4];
+};
+struct type_19 {
+    metal::float4 inner[4];
+};
+struct type_20 {
+    Chunks inner[4];
+};
+struct Params {
+    metal::packed_uint3 planes;
+    uint pairs_at;
+    metal::packed_uint3 planes_up;
+    uint cols;
+    uint rows;
+    uint n_turn;
+    char _pad6[8];
+};
+constant uint CHUNK = 32u;
+constant bool BIASED = true;
+constant uint VECTORS = 8u;
+constant uint NONE = 4294967295u;
+constant uint BITS = 4u;
+constant uint GROUP = 64u;
+constant uint ROWS = 2u;
+constant uint TOKENS = 1u;
+constant uint LANES = 32u;
+constant uint THREADS = 128u;
+constant uint TILE = 2048u;
+constant uint TILE_VECTORS = 512u;
+constant uint DEPTH = 1u;
+constant uint STEP = 0u;
+
+metal::uint3 row_at(
+    metal::uint3 planes,
+    uint row,
+    uint cols
+) {
+    uint groups = row * (cols / GROUP);
+    return metal::uint3(planes.x + (row * ((cols / 32u) * BITS)), (2u * planes.y) + groups, (2u * planes.z) + groups);
+}
+
+metal::float4 in_place(
+    metal::uint4 codes,
+    metal::uint4 place
+) {
+    metal::uint4 exponent = (metal::uint4(150u) - place) << metal::uint4(23u);
+    return as_type<metal::float4>(codes | exponent) - as_type<metal::float4>(exponent);
+}
+
+metal::float4 four(
+    uint word
+) {
+    if (true) {
+        metal::uint4 place_2 = metal::uint4(0u, 4u, 8u, 12u);
+        metal::float4 _e35 = in_place(metal::uint4(word) & metal::uint4(15u, 240u, 3840u, 61440u), place_2);
+        return _e35;
+    }
+    uint high = word >> 8u;
+    metal::uint4 place_3 = metal::uint4(0u, 4u, 0u, 4u);
+    metal::float4 _e58 = in_place(metal::uint4(word, word, high, high) & metal::uint4(15u, 240u, 15u, 240u), place_3);
+    return _e58;
+}
+
+float bf16_of(
+    uint word_1,
+    uint index
+) {
+    return as_type<float>(((index % 2u) == 1u) ? (word_1 & 4294901760u) : (word_1 << 16u));
+}
+
+Chunk load_chunk(
+    metal::uint3 row_1,
+    uint chunk,
+    uint n,
+    device type_2 const& w,
+    device type_4 const& w2_,
+    device type_6 const& w4_,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    Chunk c = {};
+    uint i = 0u;
+    uint i_1 = 0u;
+    uint i_2 = 0u;
+    uint at_2 = row_1.x + (chunk * BITS);
+    if (true) {
+        bool loop_init = true;
+        while(true) {
+            if (!loop_init) {
+                uint _e60 = i;
+                i = _e60 + 1u;
+            }
+            loop_init = false;
+            uint _e16 = i;
+            if (_e16 < 1u) {
+            } else {
+                break;
+            }
+            {
+                uint _e25 = i;
+                metal::uint4 words = w4_[(at_2 / 4u) + _e25];
+                uint _e31 = i;
+                c.words.inner[4u * _e31] = words.x;
+                uint _e37 = i;
+                c.words.inner[(4u * _e37) + 1u] = words.y;
+                uint _e45 = i;
+                c.words.inner[(4u * _e45) + 2u] = words.z;
+                uint _e53 = i;
+                c.words.inner[(4u * _e53) + 3u] = words.w;
+            }
+        }
+    } else {
+        if (true) {
+            bool loop_init_1 = true;
+            while(true) {
+                if (!loop_init_1) {
+                    uint _e98 = i_1;
+                    i_1 = _e98 + 1u;
+                }
+                loop_init_1 = false;
+                uint _e70 = i_1;
+                if (_e70 < 2u) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e79 = i_1;
+                    metal::uint2 words_1 = w2_[(at_2 / 2u) + _e79];
+                    uint _e85 = i_1;
+                    c.words.inner[2u * _e85] = words_1.x;
+                    uint _e91 = i_1;
+                    c.words.inner[(2u * _e91) + 1u] = words_1.y;
+                }
+            }
+        } else {
+            bool loop_init_2 = true;
+            while(true) {
+                if (!loop_init_2) {
+                    uint _e114 = i_2;
+                    i_2 = _e114 + 1u;
+                }
+                loop_init_2 = false;
+                uint _e102 = i_2;
+                if (_e102 < BITS) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e106 = i_2;
+                    uint _e109 = i_2;
+                    uint _e112 = w[at_2 + _e109];
+                    c.words.inner[_e106] = _e112;
+                }
+            }
+        }
+    }
+    metal::uint2 group_1 = row_1.yz + metal::uint2((chunk * CHUNK) / GROUP);
+    uint _e129 = w[group_1.x / 2u];
+    c.scale = _e129;
+    uint _e136 = w[group_1.y / 2u];
+    c.bias = _e136;
+    Chunk _e137 = c;
+    return _e137;
+}
+
+metal::float4 chunk4_(
+    Chunk c_1,
+    uint k
+) {
+    uint word_2 = {};
+    uint bit = 16u * k;
+    uint shift = bit % 32u;
+    word_2 = c_1.words.inner[bit / 32u] >> shift;
+    if (32u < (shift + 16u)) {
+        uint _e22 = word_2;
+        word_2 = _e22 | (c_1.words.inner[(bit / 32u) + 1u] << (32u - shift));
+    }
+    uint _e33 = word_2;
+    metal::float4 _e34 = four(_e33);
+    return _e34;
+}
+
+metal::float2 chunk_scale_bias(
+    Chunk c_2,
+    metal::uint3 row_2,
+    uint chunk_1
+) {
+    metal::uint2 group_2 = row_2.yz + metal::uint2((chunk_1 * CHUNK) / GROUP);
+    float _e12 = bf16_of(c_2.scale, group_2.x);
+    float _e15 = bf16_of(c_2.bias, group_2.y);
+    return metal::float2(_e12, _e15);
+}
+
+Chunks load_rows(
+    thread Rows& rows_1,
+    uint chunk_2,
+    uint cols_1,
+    device type_2 const& w,
+    device type_4 const& w2_,
+    device type_6 const& w4_,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    Chunks chunks = {};
+    uint r_2 = 0u;
+    uint col = chunk_2 * CHUNK;
+    if (col < cols_1) {
+        bool loop_init_3 = true;
+        while(true) {
+            if (!loop_init_3) {
+                uint _e20 = r_2;
+                r_2 = _e20 + 1u;
+            }
+            loop_init_3 = false;
+            uint _e9 = r_2;
+            if (_e9 < ROWS) {
+            } else {
+                break;
+            }
+            {
+                uint _e12 = r_2;
+                uint _e14 = r_2;
+                metal::uint3 _e16 = rows_1.inner[_e14];
+                Chunk _e18 = load_chunk(_e16, chunk_2, cols_1 - col, w, w2_, w4_, _buffer_sizes);
+                chunks.inner[_e12] = _e18;
+            }
+        }
+    }
+    Chunks _e22 = chunks;
+    return _e22;
+}
+
+uint place_1(
+    uint token,
+    uint k_1,
+    uint chunk_3
+) {
+    return (((token * VECTORS) + k_1) * 64u) + (chunk_3 ^ k_1);
+}
+
+void load_tile(
+    Tokens tokens,
+    uint start,
+    uint thread_1,
+    device type_12 const& x_1,
+    device type_13 const& x4_,
+    threadgroup type_15& x_tile,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint t = 0u;
+    uint i_3 = {};
+    metal::float4 value = {};
+    bool local_1 = {};
+    uint j = {};
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    uint n_col = metal::min(TILE, tokens.cols - start);
+    uint n_vector = (((n_col + CHUNK) - 1u) / CHUNK) * VECTORS;
+    bool loop_init_4 = true;
+    while(true) {
+        if (!loop_init_4) {
+            uint _e93 = t;
+            t = _e93 + 1u;
+        }
+        loop_init_4 = false;
+        uint _e17 = t;
+        if (_e17 < TOKENS) {
+        } else {
+            break;
+        }
+        {
+            uint _e21 = t;
+            uint token_1 = tokens.at[_e21] + start;
+            bool is_aligned = ((token_1 | tokens.cols) % 4u) == 0u;
+            i_3 = thread_1;
+            bool loop_init_5 = true;
+            while(true) {
+                if (!loop_init_5) {
+                    uint _e89 = i_3;
+                    i_3 = _e89 + THREADS;
+                }
+                loop_init_5 = false;
+                uint _e31 = i_3;
+                if (_e31 < n_vector) {
+                } else {
+                    break;
+                }
+                {
+                    value = metal::float4(0.0);
+                    uint _e36 = t;
+                    if (_e36 < tokens.n) {
+                        uint _e42 = i_3;
+                        local_1 = (4u * _e42) < n_col;
+                    } else {
+                        local_1 = false;
+                    }
+                    bool _e46 = local_1;
+                    if (_e46) {
+                        if (is_aligned) {
+                            uint _e50 = i_3;
+                            metal::float4 _e53 = x4_[(token_1 / 4u) + _e50];
+                            value = _e53;
+                        } else {
+                            j = 0u;
+                            bool loop_init_6 = true;
+                            while(true) {
+                                if (!loop_init_6) {
+                                    uint _e76 = j;
+                                    j = _e76 + 1u;
+                                }
+                                loop_init_6 = false;
+                                uint _e56 = j;
+                                uint _e59 = i_3;
+                                if (_e56 < metal::min(4u, n_col - (4u * _e59))) {
+                                } else {
+                                    break;
+                                }
+                                {
+                                    uint _e64 = j;
+                                    uint _e68 = i_3;
+                                    uint _e71 = j;
+                                    float _e74 = x_1[(token_1 + (4u * _e68)) + _e71];
+                                    value[_e64] = _e74;
+                                }
+                            }
+                        }
+                    }
+                    uint _e79 = t;
+                    uint _e80 = i_3;
+                    uint _e83 = i_3;
+                    uint _e86 = place_1(_e79, _e80 % VECTORS, _e83 / VECTORS);
+                    metal::float4 _e88 = value;
+                    x_tile.inner[_e86] = _e88;
+                }
+            }
+        }
+    }
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    return;
+}
+
+void add_chunk(
+    thread Sums& sums,
+    thread Chunks& chunks_1,
+    thread Rows& rows_2,
+    uint chunk_4,
+    uint at,
+    threadgroup type_15& x_tile
+) {
+    Sums parts = {};
+    type_18 x_sums = {};
+    uint k_2 = 0u;
+    type_19 values = {};
+    uint t_1 = {};
+    uint r_3 = {};
+    uint t_2 = {};
+    uint r_4 = 0u;
+    uint t_3 = {};
+    float sum = {};
+    bool loop_init_7 = true;
+    while(true) {
+        if (!loop_init_7) {
+            uint _e91 = k_2;
+            k_2 = _e91 + 1u;
+        }
+        loop_init_7 = false;
+        uint _e9 = k_2;
+        if (_e9 < VECTORS) {
+        } else {
+            break;
+        }
+        {
+            values = type_19 {};
+            t_1 = 0u;
+            bool loop_init_8 = true;
+            while(true) {
+                if (!loop_init_8) {
+                    uint _e39 = t_1;
+                    t_1 = _e39 + 1u;
+                }
+                loop_init_8 = false;
+                uint _e16 = t_1;
+                if (_e16 < TOKENS) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e20 = t_1;
+                    uint _e21 = k_2;
+                    uint _e22 = place_1(_e20, _e21, at);
+                    metal::float4 v = x_tile.inner[_e22];
+                    uint _e25 = t_1;
+                    values.inner[_e25] = v;
+                    uint _e27 = t_1;
+                    float _e29 = x_sums.inner[_e27];
+                    x_sums.inner[_e27] = _e29 + ((v.x + v.y) + (v.z + v.w));
+                }
+            }
+            r_3 = 0u;
+            bool loop_init_9 = true;
+            while(true) {
+                if (!loop_init_9) {
+                    uint _e88 = r_3;
+                    r_3 = _e88 + 1u;
+                }
+                loop_init_9 = false;
+                uint _e43 = r_3;
+                if (_e43 < ROWS) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e46 = r_3;
+                    Chunk _e48 = chunks_1.inner[_e46];
+                    uint _e49 = k_2;
+                    metal::float4 _e50 = chunk4_(_e48, _e49);
+                    t_2 = 0u;
+                    bool loop_init_10 = true;
+                    while(true) {
+                        if (!loop_init_10) {
+                            uint _e85 = t_2;
+                            t_2 = _e85 + 1u;
+                        }
+                        loop_init_10 = false;
+                        uint _e53 = t_2;
+                        if (_e53 < TOKENS) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e56 = t_2;
+                            metal::float4 v_1 = values.inner[_e56];
+                            uint _e63 = r_3;
+                            uint _e66 = t_2;
+                            float _e69 = parts.inner[(_e63 * TOKENS) + _e66];
+                            float part = metal::fma(_e50.y, v_1.y, metal::fma(_e50.x, v_1.x, _e69));
+                            uint _e72 = r_3;
+                            uint _e75 = t_2;
+                            parts.inner[(_e72 * TOKENS) + _e75] = metal::fma(_e50.w, v_1.w, metal::fma(_e50.z, v_1.z, part));
+                        }
+                    }
+                }
+            }
+        }
+    }
+    bool loop_init_11 = true;
+    while(true) {
+        if (!loop_init_11) {
+            uint _e135 = r_4;
+            r_4 = _e135 + 1u;
+        }
+        loop_init_11 = false;
+        uint _e95 = r_4;
+        if (_e95 < ROWS) {
+        } else {
+            break;
+        }
+        {
+            uint _e98 = r_4;
+            Chunk _e100 = chunks_1.inner[_e98];
+            uint _e101 = r_4;
+            metal::uint3 _e103 = rows_2.inner[_e101];
+            metal::float2 _e104 = chunk_scale_bias(_e100, _e103, chunk_4);
+            t_3 = 0u;
+            bool loop_init_12 = true;
+            while(true) {
+                if (!loop_init_12) {
+                    uint _e132 = t_3;
+                    t_3 = _e132 + 1u;
+                }
+                loop_init_12 = false;
+                uint _e107 = t_3;
+                if (_e107 < TOKENS) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e110 = r_4;
+                    uint _e113 = t_3;
+                    uint i_5 = (_e110 * TOKENS) + _e113;
+                    float _e117 = parts.inner[i_5];
+                    float _e119 = sums.inner[i_5];
+                    sum = metal::fma(_e104.x, _e117, _e119);
+                    if (BIASED) {
+                        uint _e124 = t_3;
+                        float _e126 = x_sums.inner[_e124];
+                        float _e127 = sum;
+                        sum = metal::fma(_e104.y, _e126, _e127);
+                    }
+                    float _e130 = sum;
+                    sums.inner[i_5] = _e130;
+                }
+            }
+        }
+    }
+    return;
+}
+
+void show(
+    uint thread_2,
+    float value_1,
+    threadgroup type_15& x_tile
+) {
+    x_tile.inner[thread_2].x = value_1;
+    return;
+}
+
+float shown(
+    uint thread_3,
+    threadgroup type_15& x_tile
+) {
+    float _e4 = x_tile.inner[thread_3].x;
+    return _e4;
+}
+
+float team_sum(
+    float value_2,
+    uint thread_4,
+    uint n_lane_1,
+    threadgroup type_15& x_tile
+) {
+    float sum_1 = {};
+    uint step = 16u;
+    uint step_1 = 16u;
+    sum_1 = value_2;
+    if (LANES <= n_lane_1) {
+        bool loop_init_13 = true;
+        while(true) {
+            if (!loop_init_13) {
+                uint _e19 = step;
+                step = _e19 / 2u;
+            }
+            loop_init_13 = false;
+            uint _e12 = step;
+            if (0u < _e12) {
+            } else {
+                break;
+            }
+            {
+                float _e14 = sum_1;
+                float _e15 = sum_1;
+                uint _e16 = step;
+                float unnamed = metal::simd_shuffle_xor(_e15, _e16);
+                sum_1 = _e14 + unnamed;
+            }
+        }
+        float _e22 = sum_1;
+        return _e22;
+    }
+    bool loop_init_14 = true;
+    while(true) {
+        if (!loop_init_14) {
+            uint _e37 = step_1;
+            step_1 = _e37 / 2u;
+        }
+        loop_init_14 = false;
+        uint _e29 = step_1;
+        if (0u < _e29) {
+        } else {
+            break;
+        }
+        {
+            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            float _e31 = sum_1;
+            show(thread_4, _e31, x_tile);
+            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            float _e32 = sum_1;
+            uint _e33 = step_1;
+            float _e35 = shown(thread_4 ^ _e33, x_tile);
+            sum_1 = _e32 + _e35;
+        }
+    }
+    float _e40 = sum_1;
+    return _e40;
+}
+
+Sums dots(
+    thread Rows& rows_3,
+    Tokens tokens_1,
+    bool is_first,
+    uint thread_5,
+    uint n_lane_2,
+    device type_2 const& w,
+    device type_4 const& w2_,
+    device type_6 const& w4_,
+    device type_12 const& x_1,
+    device type_13 const& x4_,
+    threadgroup type_15& x_tile,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    type_20 ahead = {};
+    uint d = 0u;
+    Sums sums_1 = {};
+    uint first = 0u;
+    bool local_2 = {};
+    bool local_3 = {};
+    uint start_1 = {};
+    uint d_1 = {};
+    Chunks chunks_2 = {};
+    uint i_4 = 0u;
+    uint n_chunk = ((tokens_1.cols + CHUNK) - 1u) / CHUNK;
+    uint lane = thread_5 % LANES;
+    bool loop_init_15 = true;
+    while(true) {
+        if (!loop_init_15) {
+            uint _e29 = d;
+            d = _e29 + 1u;
+        }
+        loop_init_15 = false;
+        uint _e17 = d;
+        if (_e17 < DEPTH) {
+        } else {
+            break;
+        }
+        {
+            uint _e20 = d;
+            uint _e22 = d;
+            Chunks _e27 = load_rows(rows_3, (_e22 * LANES) + lane, tokens_1.cols, w, w2_, w4_, _buffer_sizes);
+            ahead.inner[_e20] = _e27;
+        }
+    }
+    bool loop_init_16 = true;
+    while(true) {
+        if (!loop_init_16) {
+            uint _e104 = first;
+            first = _e104 + 64u;
+        }
+        loop_init_16 = false;
+        uint _e34 = first;
+        if (_e34 < n_chunk) {
+        } else {
+            break;
+        }
+        {
+            if (!(is_first)) {
+                local_2 = TILE < tokens_1.cols;
+            } else {
+                local_2 = true;
+            }
+            bool _e43 = local_2;
+            if (!(_e43)) {
+                local_3 = n_lane_2 < LANES;
+            } else {
+                local_3 = true;
+            }
+            bool _e50 = local_3;
+            if (_e50) {
+                uint _e51 = first;
+                load_tile(tokens_1, _e51 * CHUNK, thread_5, x_1, x4_, x_tile, _buffer_sizes);
+            }
+            uint _e54 = first;
+            uint end = metal::min(_e54 + 64u, n_chunk);
+            uint _e62 = first;
+            start_1 = _e62 + lane;
+            bool loop_init_17 = true;
+            while(true) {
+                if (!loop_init_17) {
+                    uint _e97 = start_1;
+                    start_1 = _e97 + 32u;
+                }
+                loop_init_17 = false;
+                uint _e65 = start_1;
+                if (_e65 < end) {
+                } else {
+                    break;
+                }
+                {
+                    d_1 = 0u;
+                    bool loop_init_18 = true;
+                    while(true) {
+                        if (!loop_init_18) {
+                            uint _e95 = d_1;
+                            d_1 = _e95 + 1u;
+                        }
+                        loop_init_18 = false;
+                        uint _e69 = d_1;
+                        if (_e69 < DEPTH) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e72 = start_1;
+                            uint _e73 = d_1;
+                            uint chunk_5 = _e72 + (_e73 * LANES);
+                            uint _e77 = d_1;
+                            Chunks _e79 = ahead.inner[_e77];
+                            chunks_2 = _e79;
+                            uint _e81 = d_1;
+                            Chunks _e90 = load_rows(rows_3, chunk_5 + 32u, tokens_1.cols, w, w2_, w4_, _buffer_sizes);
+                            ahead.inner[_e81] = _e90;
+                            if (chunk_5 < end) {
+                                uint _e92 = first;
+                                add_chunk(sums_1, chunks_2, rows_3, chunk_5, chunk_5 - _e92, x_tile);
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+    bool loop_init_19 = true;
+    while(true) {
+        if (!loop_init_19) {
+            uint _e127 = i_4;
+            i_4 = _e127 + 1u;
+        }
+        loop_init_19 = false;
+        uint _e113 = i_4;
+        if (_e113 < 2u) {
+        } else {
+            break;
+        }
+        {
+            uint _e120 = i_4;
+            uint _e122 = i_4;
+            float _e124 = sums_1.inner[_e122];
+            float _e125 = team_sum(_e124, thread_5, n_lane_2, x_tile);
+            sums_1.inner[_e120] = _e125;
+        }
+    }
+    Sums _e129 = sums_1;
+    return _e129;
+}
+
+float silu(
+    float x
+) {
+    return x / (1.0 + metal::exp(metal::min(-(x), 80.0)));
+}
+
+void finish(
+    uint at_1,
+    float sum_2,
+    float sum_up,
+    device type_12& out,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    switch(STEP) {
+        case 0u: {
+            float _e6 = silu(sum_2);
+            out[at_1] = _e6 * sum_up;
+            return;
+        }
+        case 1u: {
+            float _e10 = silu(sum_2);
+            out[at_1] = _e10;
+            return;
+        }
+        case 2u: {
+            float _e13 = out[at_1];
+            out[at_1] = _e13 * sum_2;
+            return;
+        }
+        default: {
+            out[at_1] = sum_2;
+            return;
+        }
+    }
+}
+
+struct main_Input {
+};
+[[max_total_threads_per_threadgroup(128)]] kernel void main_(
+  metal::uint3 group [[threadgroup_position_in_grid]]
+, uint thread_ [[thread_index_in_threadgroup]]
+, uint n_lane [[threads_per_simdgroup]]
+, device type_2 const& w [[buffer(1)]]
+, device type_4 const& w2_ [[buffer(2)]]
+, device type_6 const& w4_ [[buffer(3)]]
+, device type_12 const& x_1 [[buffer(4)]]
+, device type_13 const& x4_ [[buffer(5)]]
+, threadgroup type_15& x_tile
+, constant Params& p [[buffer(0)]]
+, device type_2 const& pairs [[buffer(6)]]
+, device type_12& out [[buffer(7)]]
+, constant _mslBufferSizes& _buffer_sizes [[buffer(8)]]
+) {
+    uint turn = 0u;
+    Rows rows = {};
+    uint r = {};
+    uint r_1 = {};
+    bool local = {};
+    uint _e5 = p.pairs_at;
+    uint pair = _e5 + (4u * group.y);
+    uint record = pairs[pair];
+    if (record == NONE) {
+        return;
+    }
+    uint _e19 = pairs[pair + 1u];
+    uint row_in = false ? group.y : _e19;
+    uint _e31 = pairs[pair + 2u];
+    uint row_out = false ? _e31 : group.y;
+    uint _e39 = p.cols;
+    uint _e45 = p.cols;
+    Tokens tokens_2 = Tokens {metal::uint4(row_in * _e39), 1u, _e45};
+    bool loop_init_20 = true;
+    while(true) {
+        if (!loop_init_20) {
+            uint _e170 = turn;
+            turn = _e170 + 1u;
+        }
+        loop_init_20 = false;
+        uint _e65 = turn;
+        uint _e68 = p.n_turn;
+        if (_e65 < _e68) {
+        } else {
+            break;
+        }
+        {
+            uint _e73 = p.n_turn;
+            uint _e75 = turn;
+            uint first_1 = ((group.x * _e73) + _e75) * 4u;
+            uint _e80 = p.rows;
+            if (_e80 <= first_1) {
+                break;
+            }
+            uint row0_ = first_1 + ((thread_ / LANES) * 1u);
+            rows = Rows {};
+            r = 0u;
+            bool loop_init_21 = true;
+            while(true) {
+                if (!loop_init_21) {
+                    uint _e128 = r;
+                    r = _e128 + 1u;
+                }
+                loop_init_21 = false;
+                uint _e90 = r;
+                if (_e90 < 1u) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e92 = r;
+                    uint _e96 = p.rows;
+                    uint row_3 = metal::min(row0_ + _e92, _e96 - 1u);
+                    uint _e100 = r;
+                    metal::uint3 _e104 = p.planes;
+                    uint _e109 = p.cols;
+                    metal::uint3 _e110 = row_at(_e104 + metal::uint3(record), row_3, _e109);
+                    rows.inner[_e100] = _e110;
+                    if (true) {
+                        uint _e115 = r;
+                        metal::uint3 _e120 = p.planes_up;
+                        uint _e125 = p.cols;
+                        metal::uint3 _e126 = row_at(_e120 + metal::uint3(record), row_3, _e125);
+                        rows.inner[1u + _e115] = _e126;
+                    }
+                }
+            }
+            uint _e130 = turn;
+            Sums _e133 = dots(rows, tokens_2, _e130 == 0u, thread_, n_lane, w, w2_, w4_, x_1, x4_, x_tile, _buffer_sizes);
+            r_1 = 0u;
+            bool loop_init_22 = true;
+            while(true) {
+                if (!loop_init_22) {
+                    uint _e167 = r_1;
+                    r_1 = _e167 + 1u;
+                }
+                loop_init_22 = false;
+                uint _e136 = r_1;
+                if (_e136 < 1u) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e140 = r_1;
+                    if ((thread_ % LANES) == (_e140 % LANES)) {
+                        uint _e146 = r_1;
+                        uint _e150 = p.rows;
+                        local = (row0_ + _e146) < _e150;
+                    } else {
+                        local = false;
+                    }
+                    bool _e153 = local;
+                    if (_e153) {
+                        uint _e156 = p.rows;
+                        uint _e159 = r_1;
+                        uint _e161 = r_1;
+                        uint _e163 = r_1;
+                        finish(((row_out * _e156) + row0_) + _e159, _e133.inner[_e161], _e133.inner[1u + _e163], out, _buffer_sizes);
+                    }
+                }
+            }
+        }
+    }
+    return;
+}
