@@ -688,6 +688,11 @@ impl Context {
         self.write(&self.control, 0, &word.to_le_bytes());
     }
 
+    /// The device, its queue, and a buffer of so many bytes.
+    pub(crate) fn raw_parts(&self, bytes: u64) -> (Device, Queue, Buffer) {
+        (self.device.clone(), self.queue.clone(), self.device.create_buffer(&descriptor(bytes)))
+    }
+
     /// As if the driver gave up a pass.
     pub(crate) fn drop_pass(&self) {
         let mut recorder = lock(&self.recorder);

@@ -137,3 +137,31 @@ fn mapped<A: Api>(device: &Device, buffer: &Buffer) -> Option<NonNull<u8>> {
     let mapping = unsafe { device.map_buffer(&raw, 0..buffer.size()) }.ok()?;
     mapping.is_coherent.then_some(mapping.ptr)
 }
+
+#[cfg(all(test, not(target_vendor = "apple")))]
+mod tests {
+    use wgpu::hal::vulkan::Api as Vulkan;
+    use wgpu::hal::{CommandEncoder as _, CommandEncoderDescriptor, Device as _};
+
+    use crate::test_rig::rig;
+
+    #[test]
+    #[ignore = "a mistake on purpose, for tools/gpu-validate.sh"]
+    fn two_writes_without_a_barrier() {
+        // Breaks if there is nothing to record them with: then the script would have no proof that it finds hazards.
+        let context = rig().expect("a GPU").context;
+        let (device, queue, buf) = context.raw_parts(64);
+        // SAFETY: the handles are used while their guards are held; what is recorded is never submitted.
+        unsafe {
+            let device = device.as_hal::<Vulkan>().expect("Vulkan");
+            let queue = queue.as_hal::<Vulkan>().expect("Vulkan");
+            let buf = buf.as_hal::<Vulkan>().expect("Vulkan");
+            let descriptor = CommandEncoderDescriptor { label: None, queue: &*queue };
+            let mut encoder = device.create_command_encoder(&descriptor).unwrap();
+            encoder.begin_encoding(None).unwrap();
+            encoder.clear_buffer(&buf, 0..64);
+            encoder.clear_buffer(&buf, 0..64);
+            encoder.discard_encoding();
+        }
+    }
+}

@@ -1,11 +1,10 @@
 //! What happens when a device fails: it says so, what is read is zeros, and nothing panics or waits for ever.
 
-use std::process::Command;
 use std::time::Duration;
 
 use kernels::{AttentionShape, Backend, KvFormat, Precision, Rope};
 
-use crate::test_rig::{index, random, rig, stored};
+use crate::test_rig::{random, rig, stored};
 use crate::{AdapterKind, Gpu, GpuError, adapters};
 
 const SHAPE: AttentionShape = AttentionShape { n_head: 4, n_head_kv: 2, head_dim: 64, gated: false };
@@ -43,7 +42,7 @@ fn work(gpu: &Gpu) -> Vec<f32> {
 }
 
 /// It has failed, says why, and goes on saying so.
-fn assert_failed(gpu: &Gpu, why: &str) {
+pub(super) fn assert_failed(gpu: &Gpu, why: &str) {
     let failure = gpu.failure().expect("the device has failed");
     assert!(failure.contains(why), "'{why}' in {failure}");
     assert_eq!(work(gpu), [0.0; 3 * 64], "after: {failure}");
@@ -139,70 +138,6 @@ fn more_keys_than_a_kernel_sees_are_an_error() {
     gpu.attention_prepare(SHAPE, &rope, norms, qkv, &mut kv, n_max, 1);
     gpu.attention(SHAPE, &q, &kv, n_max, 1, &mut k);
     assert_failed(&gpu, "its kernels see at most");
-}
-
-/// Runs test `name` in a process of its own, where [`is_child`], under `shell` words.
-fn child(name: &str, shell: &str, variables: &[(&str, &str)]) {
-    let program = std::env::current_exe().unwrap();
-    let mut command = Command::new("sh");
-    command.args(["-c", &format!("{shell} exec \"$0\" \"$@\"")]).arg(program);
-    command.args(["--exact", &format!("tests::faults::{name}"), "--nocapture"]);
-    command.env("FLASH_MOE_TEST_CHILD", name).envs(variables.iter().copied());
-    let out = command.output().unwrap();
-    let text = String::from_utf8_lossy(&out.stdout) + String::from_utf8_lossy(&out.stderr);
-    assert!(out.status.success() && text.contains("1 passed"), "{name}:\n{text}");
-}
-
-fn is_child(name: &str) -> bool {
-    std::env::var_os("FLASH_MOE_TEST_CHILD").is_some_and(|child| child == name)
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn without_a_driver_there_is_no_gpu() {
-    // Breaks if a machine without a driver cannot even list its GPUs.
-    const NAME: &str = "without_a_driver_there_is_no_gpu";
-    if is_child(NAME) {
-        assert!(adapters().is_empty());
-        assert!(matches!(Gpu::open(None), Err(GpuError::None)));
-        assert!(matches!(Gpu::open(Some(0)), Err(GpuError::None)));
-        return;
-    }
-    let nowhere = "/nonexistent/driver.json";
-    child(NAME, "", &[("VK_ICD_FILENAMES", nowhere), ("VK_DRIVER_FILES", nowhere)]);
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn memory_that_is_exhausted_is_an_error() {
-    // Breaks if the driver's refusal of more memory is a panic, or results go on without that memory.
-    const NAME: &str = "memory_that_is_exhausted_is_an_error";
-    if !is_child(NAME) {
-        if adapters().first().is_some_and(|best| best.kind == AdapterKind::Emulated) {
-            // Memory of an emulated device is that of the process.
-            return child(NAME, "ulimit -v 8388608;", &[]);
-        }
-        eprintln!("SKIPPED: the memory of a real device is not exhausted for a test");
-        return;
-    }
-    let gpu = Gpu::open_untested(index()).unwrap();
-    let held: Vec<_> = (0..16).map(|_| gpu.zeros(1 << 28)).take_while(|_| gpu.failure().is_none()).collect();
-    assert!(held.len() < 16, "16 GiB of 8");
-    assert_failed(&gpu, "its memory is exhausted");
-}
-
-#[test]
-#[cfg(target_os = "linux")]
-fn the_self_test_can_be_switched_off() {
-    // Breaks if a user with a wrong refusal has no way around it.
-    const NAME: &str = "the_self_test_can_be_switched_off";
-    if rig().is_none() {
-        return;
-    }
-    if !is_child(NAME) {
-        return child(NAME, "", &[("FLASH_MOE_GPU_SELFTEST", "off")]);
-    }
-    assert!(Gpu::open(index()).unwrap().context.kernels().is_empty(), "a kernel has run");
 }
 
 #[test]

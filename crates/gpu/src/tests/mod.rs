@@ -2,3 +2,5 @@
 
 mod faults;
 mod msl;
+#[cfg(target_os = "linux")]
+mod processes;
