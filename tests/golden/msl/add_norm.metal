@@ -13,15 +13,20 @@ struct _mslBufferSizes {
 };
 
 struct type_1 {
-    float inner[64];
+    float inner[256];
 };
 struct Params {
     uint d;
     float eps;
     uint n_row;
 };
-typedef uint type_3[1];
-typedef float type_4[1];
+typedef uint type_4[1];
+typedef float type_5[1];
+struct type_6 {
+    float inner[8];
+};
+constant uint N_THREAD = 512u;
+constant uint N_OWN = 4u;
 
 float workgroup_sum(
     float value,
@@ -30,40 +35,119 @@ float workgroup_sum(
     uint n_lane_1,
     threadgroup type_1& partial_sums
 ) {
-    float total = 0.0;
-    uint i_2 = 0u;
+    float some = 0.0;
+    uint i_1 = {};
     float unnamed = metal::simd_sum(value);
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     if (lane_1 == 0u) {
         partial_sums.inner[thread_1 / n_lane_1] = unnamed;
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    i_1 = lane_1;
     bool loop_init = true;
     while(true) {
         if (!loop_init) {
-            uint _e25 = i_2;
-            i_2 = _e25 + 1u;
+            uint _e23 = i_1;
+            i_1 = _e23 + n_lane_1;
         }
         loop_init = false;
-        uint _e14 = i_2;
-        if (_e14 < (256u / n_lane_1)) {
+        uint _e13 = i_1;
+        if (_e13 < (N_THREAD / n_lane_1)) {
         } else {
             break;
         }
         {
-            float _e18 = total;
-            uint _e20 = i_2;
-            float _e22 = partial_sums.inner[_e20];
-            total = _e18 + _e22;
+            float _e17 = some;
+            uint _e19 = i_1;
+            float _e21 = partial_sums.inner[_e19];
+            some = _e17 + _e21;
         }
     }
-    float _e27 = total;
-    return _e27;
+    float _e25 = some;
+    float unnamed_1 = metal::simd_sum(_e25);
+    return unnamed_1;
+}
+
+bool is_row(
+    uint row,
+    constant Params& p
+) {
+    uint _e3 = p.n_row;
+    return row < _e3;
+}
+
+bool is_live(
+    device type_4 const& control,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint _e2 = control[0];
+    return _e2 == 0u;
+}
+
+type_6 numbers(
+    uint row_1,
+    uint first_1,
+    constant Params& p,
+    device type_5 const& x,
+    device type_5 const& y,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    type_6 own_1 = {};
+    uint o_3 = 0u;
+    bool loop_init_1 = true;
+    while(true) {
+        if (!loop_init_1) {
+            uint _e33 = o_3;
+            o_3 = _e33 + 1u;
+        }
+        loop_init_1 = false;
+        uint _e5 = o_3;
+        if (_e5 < N_OWN) {
+        } else {
+            break;
+        }
+        {
+            uint _e10 = p.d;
+            uint _e12 = o_3;
+            uint _e18 = p.d;
+            uint at = (row_1 * _e10) + metal::min(first_1 + (_e12 * N_THREAD), _e18 - 1u);
+            uint _e23 = o_3;
+            float _e27 = x[at];
+            float _e30 = y[at];
+            own_1.inner[_e23] = _e27 + _e30;
+        }
+    }
+    type_6 _e35 = own_1;
+    return _e35;
+}
+
+void keep(
+    uint row_2,
+    uint i_2,
+    float value_1,
+    constant Params& p,
+    device type_5& x,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint _e6 = p.d;
+    x[(row_2 * _e6) + i_2] = value_1;
+    return;
+}
+
+float kept(
+    uint row_3,
+    uint i_3,
+    constant Params& p,
+    device type_5 const& x,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint _e5 = p.d;
+    float _e9 = x[(row_3 * _e5) + i_3];
+    return _e9;
 }
 
 struct main_Input {
 };
-[[max_total_threads_per_threadgroup(256)]] kernel void main_(
+[[max_total_threads_per_threadgroup(512)]] kernel void main_(
   metal::uint3 group [[threadgroup_position_in_grid]]
 , metal::uint3 n_group [[threadgroups_per_grid]]
 , uint thread_ [[thread_index_in_threadgroup]]
@@ -71,84 +155,172 @@ struct main_Input {
 , uint n_lane [[threads_per_simdgroup]]
 , threadgroup type_1& partial_sums
 , constant Params& p [[buffer(0)]]
-, device type_3 const& control [[buffer(1)]]
-, device type_4& x [[buffer(2)]]
-, device type_4 const& y [[buffer(3)]]
-, device type_4 const& weight [[buffer(4)]]
-, device type_4& h [[buffer(5)]]
+, device type_4 const& control [[buffer(1)]]
+, device type_5 const& weight [[buffer(4)]]
+, device type_5& x [[buffer(2)]]
+, device type_5 const& y [[buffer(3)]]
+, device type_5& h [[buffer(5)]]
 , constant _mslBufferSizes& _buffer_sizes [[buffer(6)]]
 ) {
-    bool local = {};
+    type_6 weights = {};
+    uint o = 0u;
+    type_6 own = {};
     float sum = 0.0;
+    uint first = {};
+    uint o_1 = {};
+    uint o_2 = 0u;
+    bool local = {};
     uint i = {};
-    uint i_1 = {};
-    uint row = (group.y * n_group.x) + group.x;
-    uint _e12 = control[0];
-    if (!((_e12 != 0u))) {
-        uint _e20 = p.n_row;
-        local = row >= _e20;
-    } else {
-        local = true;
-    }
-    bool _e23 = local;
-    if (_e23) {
+    bool local_1 = {};
+    uint row_4 = (group.y * n_group.x) + group.x;
+    bool _e10 = is_row(row_4, p);
+    if (!(_e10)) {
         return;
     }
-    uint _e26 = p.d;
-    uint start = row * _e26;
-    i = thread_;
-    bool loop_init_1 = true;
-    while(true) {
-        if (!loop_init_1) {
-            uint _e53 = i;
-            i = _e53 + 256u;
-        }
-        loop_init_1 = false;
-        uint _e31 = i;
-        uint _e34 = p.d;
-        if (_e31 < _e34) {
-        } else {
-            break;
-        }
-        {
-            uint _e37 = i;
-            float _e40 = x[start + _e37];
-            uint _e42 = i;
-            float _e45 = y[start + _e42];
-            float value_1 = _e40 + _e45;
-            uint _e48 = i;
-            x[start + _e48] = value_1;
-            float _e51 = sum;
-            sum = metal::fma(value_1, value_1, _e51);
-        }
-    }
-    float _e56 = sum;
-    float _e57 = workgroup_sum(_e56, thread_, lane, n_lane, partial_sums);
-    uint _e60 = p.d;
-    float mean = _e57 / static_cast<float>(_e60);
-    float _e65 = p.eps;
-    float scale = metal::rsqrt(mean + _e65);
-    i_1 = thread_;
+    bool _e12 = is_live(control, _buffer_sizes);
     bool loop_init_2 = true;
     while(true) {
         if (!loop_init_2) {
-            uint _e89 = i_1;
-            i_1 = _e89 + 256u;
+            uint _e35 = o;
+            o = _e35 + 1u;
         }
         loop_init_2 = false;
-        uint _e69 = i_1;
-        uint _e72 = p.d;
-        if (_e69 < _e72) {
+        uint _e16 = o;
+        if (_e16 < N_OWN) {
         } else {
             break;
         }
         {
-            uint _e75 = i_1;
-            uint _e79 = i_1;
-            float _e82 = x[start + _e79];
-            uint _e84 = i_1;
-            float _e86 = weight[_e84];
-            h[start + _e75] = _e82 * (scale * _e86);
+            uint _e19 = o;
+            uint _e22 = o;
+            uint _e28 = p.d;
+            float _e33 = weight[metal::min(thread_ + (_e22 * N_THREAD), _e28 - 1u)];
+            weights.inner[_e19] = _e33;
+        }
+    }
+    first = thread_;
+    bool loop_init_3 = true;
+    while(true) {
+        if (!loop_init_3) {
+            uint _e76 = first;
+            first = _e76 + 2048u;
+        }
+        loop_init_3 = false;
+        uint _e41 = first;
+        uint _e44 = p.d;
+        if (_e41 < _e44) {
+        } else {
+            break;
+        }
+        {
+            uint _e46 = first;
+            type_6 _e47 = numbers(row_4, _e46, p, x, y, _buffer_sizes);
+            own = _e47;
+            o_1 = 0u;
+            bool loop_init_4 = true;
+            while(true) {
+                if (!loop_init_4) {
+                    uint _e74 = o_1;
+                    o_1 = _e74 + 1u;
+                }
+                loop_init_4 = false;
+                uint _e50 = o_1;
+                if (_e50 < N_OWN) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e53 = first;
+                    uint _e54 = o_1;
+                    uint i_4 = _e53 + (_e54 * N_THREAD);
+                    uint _e60 = p.d;
+                    if (i_4 < _e60) {
+                        if (_e12) {
+                            uint _e62 = o_1;
+                            float _e64 = own.inner[_e62];
+                            keep(row_4, i_4, _e64, p, x, _buffer_sizes);
+                        }
+                        uint _e65 = o_1;
+                        float _e67 = own.inner[_e65];
+                        uint _e68 = o_1;
+                        float _e70 = own.inner[_e68];
+                        float _e71 = sum;
+                        sum = metal::fma(_e67, _e70, _e71);
+                    }
+                }
+            }
+        }
+    }
+    float _e83 = sum;
+    float _e84 = workgroup_sum(_e83, thread_, lane, n_lane, partial_sums);
+    uint _e87 = p.d;
+    float mean = _e84 / static_cast<float>(_e87);
+    float _e92 = p.eps;
+    float scale = metal::rsqrt(mean + _e92);
+    uint _e97 = p.d;
+    if (_e97 <= 2048u) {
+        bool loop_init_5 = true;
+        while(true) {
+            if (!loop_init_5) {
+                uint _e137 = o_2;
+                o_2 = _e137 + 1u;
+            }
+            loop_init_5 = false;
+            uint _e106 = o_2;
+            if (_e106 < N_OWN) {
+            } else {
+                break;
+            }
+            {
+                uint _e109 = o_2;
+                uint i_5 = thread_ + (_e109 * N_THREAD);
+                uint _e115 = p.d;
+                if (i_5 < _e115) {
+                    local = _e12;
+                } else {
+                    local = false;
+                }
+                bool _e120 = local;
+                if (_e120) {
+                    uint _e124 = p.d;
+                    uint _e128 = o_2;
+                    float _e130 = own.inner[_e128];
+                    uint _e131 = o_2;
+                    float _e133 = weights.inner[_e131];
+                    h[(row_4 * _e124) + i_5] = _e130 * (scale * _e133);
+                }
+            }
+        }
+        return;
+    }
+    i = thread_;
+    bool loop_init_6 = true;
+    while(true) {
+        if (!loop_init_6) {
+            uint _e165 = i;
+            i = _e165 + N_THREAD;
+        }
+        loop_init_6 = false;
+        uint _e140 = i;
+        uint _e143 = p.d;
+        if (_e140 < _e143) {
+            local_1 = _e12;
+        } else {
+            local_1 = false;
+        }
+        bool _e148 = local_1;
+        if (_e148) {
+        } else {
+            break;
+        }
+        {
+            uint _e152 = p.d;
+            uint _e154 = i;
+            uint _e157 = i;
+            float _e158 = kept(row_4, _e157, p, x, _buffer_sizes);
+            uint _e160 = i;
+            float _e162 = weight[_e160];
+            h[(row_4 * _e152) + _e154] = _e158 * (scale * _e162);
         }
     }
     return;

@@ -27,8 +27,12 @@ typedef float type_3[1];
 struct type_4 {
     metal::float4 inner[256];
 };
+struct type_7 {
+    metal::float4 inner[16];
+};
 constant uint BLOCK = 64u;
 constant uint SPLIT_BLOCKS = 16u;
+constant uint DOT_DIMS = 32u;
 constant float UNSEEN = -1000000000000000000000000000000.0;
 constant float UNSEEN_BELOW = -900000000000000000000000000000.0;
 constant uint N_LANE = 8u;
@@ -123,14 +127,14 @@ metal::float4 fold_one(
 
 metal::float4 partial(
     uint row,
-    uint block_1,
+    uint block,
     uint dim,
     constant Params& p,
     device type_3 const& partials,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     uint _e5 = p.n_row;
-    uint at = (block_1 * _e5) + row;
+    uint at = (block * _e5) + row;
     uint _e10 = p.stats_at;
     uint stats = _e10 + (2u * at);
     float _e16 = partials[stats];
@@ -153,10 +157,13 @@ struct main_Input {
 , constant _mslBufferSizes& _buffer_sizes [[buffer(4)]]
 ) {
     metal::float4 total = metal::float4(-1000000000000000000000000000000.0, 0.0, 0.0, 0.0);
+    float gate = 0.0;
     uint first = 0u;
     metal::float4 split = {};
-    uint block = {};
+    type_7 blocks = {};
     uint i = {};
+    uint i_1 = {};
+    uint i_2 = {};
     bool local = {};
     float value = {};
     uint row_1 = group.x;
@@ -178,96 +185,109 @@ struct main_Input {
         float _e57 = out[place];
         total = metal::float4(_e49, _e54, _e57, 0.0);
     }
-    uint _e62 = p.n_block;
-    uint n_split = ((_e62 + SPLIT_BLOCKS) - 1u) / SPLIT_BLOCKS;
+    uint _e62 = p.first_head;
+    uint _e66 = p.q_stride;
+    uint _e70 = p.head_dim;
+    uint gate_at = (((_e62 + row_1) * _e66) + _e70) + dim_read;
+    uint _e77 = p.is_gated;
+    if (_e77 != 0u) {
+        float _e82 = q[gate_at];
+        gate = _e82;
+    }
+    uint _e85 = p.n_block;
+    uint n_split = ((_e85 + SPLIT_BLOCKS) - 1u) / SPLIT_BLOCKS;
     bool loop_init = true;
     while(true) {
         if (!loop_init) {
-            uint _e159 = first;
-            first = _e159 + N_LANE;
+            uint _e180 = first;
+            first = _e180 + N_LANE;
         }
         loop_init = false;
-        uint _e71 = first;
-        if (_e71 < n_split) {
+        uint _e94 = first;
+        if (_e94 < n_split) {
         } else {
             break;
         }
         {
-            uint _e73 = first;
-            uint start = (_e73 + lane) * SPLIT_BLOCKS;
-            uint _e79 = p.n_block;
-            uint end = metal::min(_e79, start + SPLIT_BLOCKS);
+            uint _e96 = first;
+            uint start = (_e96 + lane) * SPLIT_BLOCKS;
             split = metal::float4(-1000000000000000000000000000000.0, 0.0, 0.0, 0.0);
-            block = start;
-            bool loop_init_1 = true;
-            while(true) {
-                if (!loop_init_1) {
-                    uint _e131 = block;
-                    block = _e131 + 4u;
-                }
-                loop_init_1 = false;
-                uint _e90 = block;
-                if (_e90 < end) {
-                } else {
-                    break;
-                }
-                {
-                    uint last = end - 1u;
-                    uint _e94 = block;
-                    metal::float4 _e95 = partial(row_1, _e94, dim_read, p, partials, _buffer_sizes);
-                    uint _e96 = block;
-                    metal::float4 _e100 = partial(row_1, metal::min(_e96 + 1u, last), dim_read, p, partials, _buffer_sizes);
-                    uint _e101 = block;
-                    metal::float4 _e105 = partial(row_1, metal::min(_e101 + 2u, last), dim_read, p, partials, _buffer_sizes);
-                    uint _e106 = block;
-                    metal::float4 _e110 = partial(row_1, metal::min(_e106 + 3u, last), dim_read, p, partials, _buffer_sizes);
-                    metal::float4 _e111 = split;
-                    metal::float4 _e112 = fold_one(_e111, _e95);
-                    split = _e112;
-                    uint _e113 = block;
-                    if ((_e113 + 1u) < end) {
-                        metal::float4 _e117 = split;
-                        metal::float4 _e118 = fold_one(_e117, _e100);
-                        split = _e118;
+            uint _e108 = p.n_block;
+            if (start < _e108) {
+                blocks = type_7 {};
+                i = 0u;
+                bool loop_init_1 = true;
+                while(true) {
+                    if (!loop_init_1) {
+                        uint _e129 = i;
+                        i = _e129 + 1u;
                     }
-                    uint _e119 = block;
-                    if ((_e119 + 2u) < end) {
-                        metal::float4 _e123 = split;
-                        metal::float4 _e124 = fold_one(_e123, _e105);
-                        split = _e124;
+                    loop_init_1 = false;
+                    uint _e114 = i;
+                    if (_e114 < SPLIT_BLOCKS) {
+                    } else {
+                        break;
                     }
-                    uint _e125 = block;
-                    if ((_e125 + 3u) < end) {
-                        metal::float4 _e129 = split;
-                        metal::float4 _e130 = fold_one(_e129, _e110);
-                        split = _e130;
+                    {
+                        uint _e117 = i;
+                        uint _e119 = i;
+                        uint _e123 = p.n_block;
+                        metal::float4 _e127 = partial(row_1, metal::min(start + _e119, _e123 - 1u), dim_read, p, partials, _buffer_sizes);
+                        blocks.inner[_e117] = _e127;
+                    }
+                }
+                i_1 = 0u;
+                bool loop_init_2 = true;
+                while(true) {
+                    if (!loop_init_2) {
+                        uint _e150 = i_1;
+                        i_1 = _e150 + 1u;
+                    }
+                    loop_init_2 = false;
+                    uint _e133 = i_1;
+                    if (_e133 < SPLIT_BLOCKS) {
+                    } else {
+                        break;
+                    }
+                    {
+                        metal::float4 _e136 = split;
+                        metal::float4 _e137 = split;
+                        uint _e138 = i_1;
+                        metal::float4 _e140 = blocks.inner[_e138];
+                        metal::float4 _e141 = fold_one(_e137, _e140);
+                        uint _e142 = i_1;
+                        uint _e146 = p.n_block;
+                        split = ((start + _e142) < _e146) ? _e141 : _e136;
                     }
                 }
             }
+            uint _e152 = first;
+            if (_e152 > 0u) {
+                metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            }
+            metal::float4 _e157 = split;
+            folded.inner[thread_] = _e157;
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            metal::float4 _e136 = split;
-            folded.inner[thread_] = _e136;
-            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            i = 0u;
-            bool loop_init_2 = true;
+            i_2 = 0u;
+            bool loop_init_3 = true;
             while(true) {
-                if (!loop_init_2) {
-                    uint _e157 = i;
-                    i = _e157 + 1u;
+                if (!loop_init_3) {
+                    uint _e178 = i_2;
+                    i_2 = _e178 + 1u;
                 }
-                loop_init_2 = false;
-                uint _e139 = i;
-                uint _e141 = first;
-                if (_e139 < metal::min(N_LANE, n_split - _e141)) {
+                loop_init_3 = false;
+                uint _e160 = i_2;
+                uint _e162 = first;
+                if (_e160 < metal::min(N_LANE, n_split - _e162)) {
                 } else {
                     break;
                 }
                 {
-                    metal::float4 _e145 = total;
-                    uint _e147 = i;
-                    metal::float4 _e154 = folded.inner[(_e147 * 32u) + (thread_ % 32u)];
-                    metal::float4 _e155 = fold_one(_e145, _e154);
-                    total = _e155;
+                    metal::float4 _e166 = total;
+                    uint _e168 = i_2;
+                    metal::float4 _e175 = folded.inner[(_e168 * 32u) + (thread_ % 32u)];
+                    metal::float4 _e176 = fold_one(_e166, _e175);
+                    total = _e176;
                 }
             }
         }
@@ -277,38 +297,35 @@ struct main_Input {
     } else {
         local = true;
     }
-    bool _e169 = local;
-    if (_e169) {
+    bool _e190 = local;
+    if (_e190) {
         return;
     }
-    uint _e172 = p.is_last;
-    if (_e172 == 0u) {
-        float _e178 = total.z;
-        out[place] = _e178;
+    uint _e193 = p.is_last;
+    if (_e193 == 0u) {
+        float _e199 = total.z;
+        out[place] = _e199;
         if (dim_1 == 0u) {
-            uint _e184 = p.carry_to;
-            float _e190 = total.x;
-            partials[_e184 + (2u * row_1)] = _e190;
-            uint _e194 = p.carry_to;
-            float _e202 = total.y;
-            partials[(_e194 + (2u * row_1)) + 1u] = _e202;
+            uint _e205 = p.carry_to;
+            float _e211 = total.x;
+            partials[_e205 + (2u * row_1)] = _e211;
+            uint _e215 = p.carry_to;
+            float _e223 = total.y;
+            partials[(_e215 + (2u * row_1)) + 1u] = _e223;
         }
         return;
     }
-    float _e204 = total.z;
-    float _e206 = total.y;
-    value = _e204 / _e206;
-    uint _e211 = p.is_gated;
-    if (_e211 != 0u) {
-        float _e214 = value;
-        uint _e218 = p.first_head;
-        uint _e222 = p.q_stride;
-        uint _e226 = p.head_dim;
-        float _e230 = q[(((_e218 + row_1) * _e222) + _e226) + dim_1];
-        float _e231 = sigmoid(_e230);
-        value = _e214 * _e231;
+    float _e225 = total.z;
+    float _e227 = total.y;
+    value = _e225 / _e227;
+    uint _e232 = p.is_gated;
+    if (_e232 != 0u) {
+        float _e235 = value;
+        float _e236 = gate;
+        float _e237 = sigmoid(_e236);
+        value = _e235 * _e237;
     }
-    float _e235 = value;
-    out[place] = _e235;
+    float _e241 = value;
+    out[place] = _e241;
     return;
 }

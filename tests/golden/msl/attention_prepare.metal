@@ -16,7 +16,7 @@ struct _mslBufferSizes {
 };
 
 struct type_1 {
-    float inner[64];
+    float inner[256];
 };
 struct type_3 {
     float inner[1024];
@@ -38,12 +38,23 @@ struct Params {
 };
 typedef uint type_6[1];
 typedef float type_7[1];
+struct Turn {
+    float value;
+    float other;
+    float value_share;
+    float other_share;
+};
+struct type_10 {
+    Turn inner[4];
+};
+constant uint N_THREAD = 256u;
 constant uint F16_ = 0u;
 constant uint BF16_ = 1u;
 constant uint F32_ = 2u;
 constant uint Q8_ = 3u;
 constant uint HEAD_DIM_MAX = 1024u;
 constant uint FORMAT = 0u;
+constant uint N_OWN = 1u;
 
 float workgroup_sum(
     float value_1,
@@ -52,35 +63,36 @@ float workgroup_sum(
     uint n_lane_1,
     threadgroup type_1& partial_sums
 ) {
-    float total = 0.0;
-    uint i_3 = 0u;
+    float some = 0.0;
+    uint i_1 = {};
     float unnamed = metal::simd_sum(value_1);
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     if (lane_1 == 0u) {
         partial_sums.inner[thread_1 / n_lane_1] = unnamed;
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    i_1 = lane_1;
     bool loop_init = true;
     while(true) {
         if (!loop_init) {
-            uint _e25 = i_3;
-            i_3 = _e25 + 1u;
+            uint _e23 = i_1;
+            i_1 = _e23 + n_lane_1;
         }
         loop_init = false;
-        uint _e14 = i_3;
-        if (_e14 < (256u / n_lane_1)) {
+        uint _e13 = i_1;
+        if (_e13 < (N_THREAD / n_lane_1)) {
         } else {
             break;
         }
         {
-            float _e18 = total;
-            uint _e20 = i_3;
-            float _e22 = partial_sums.inner[_e20];
-            total = _e18 + _e22;
+            float _e17 = some;
+            uint _e19 = i_1;
+            float _e21 = partial_sums.inner[_e19];
+            some = _e17 + _e21;
         }
     }
-    float _e27 = total;
-    return _e27;
+    float _e25 = some;
+    float unnamed_1 = metal::simd_sum(_e25);
+    return unnamed_1;
 }
 
 uint to_f16_(
@@ -147,22 +159,22 @@ uint scale_of(
     threadgroup type_3& head_row
 ) {
     uint largest = 0u;
-    uint i_4 = 0u;
+    uint i_2 = 0u;
     bool loop_init_1 = true;
     while(true) {
         if (!loop_init_1) {
-            uint _e21 = i_4;
-            i_4 = _e21 + 1u;
+            uint _e21 = i_2;
+            i_2 = _e21 + 1u;
         }
         loop_init_1 = false;
-        uint _e5 = i_4;
+        uint _e5 = i_2;
         if (_e5 < 32u) {
         } else {
             break;
         }
         {
             uint _e8 = largest;
-            uint _e12 = i_4;
+            uint _e12 = i_2;
             float _e15 = head_row.inner[(group_1 * 32u) + _e12];
             largest = metal::max(_e8, as_type<uint>(_e15) & 2147483647u);
         }
@@ -226,7 +238,7 @@ uint stored_word(
     threadgroup type_4& scales
 ) {
     uint word = 0u;
-    uint i_5 = 0u;
+    uint i_3 = 0u;
     if (false) {
         float _e10 = head_row.inner[w_1];
         return as_type<uint>(_e10);
@@ -249,22 +261,22 @@ uint stored_word(
         bool loop_init_2 = true;
         while(true) {
             if (!loop_init_2) {
-                uint _e84 = i_5;
-                i_5 = _e84 + 1u;
+                uint _e84 = i_3;
+                i_3 = _e84 + 1u;
             }
             loop_init_2 = false;
-            uint _e61 = i_5;
+            uint _e61 = i_3;
             if (_e61 < 4u) {
             } else {
                 break;
             }
             {
                 uint _e64 = word;
-                uint _e68 = i_5;
+                uint _e68 = i_3;
                 float _e71 = head_row.inner[(4u * w_1) + _e68];
                 uint _e76 = scales.inner[w_1 / 8u];
                 uint _e77 = to_q8_(_e71, _e76);
-                uint _e79 = i_5;
+                uint _e79 = i_3;
                 word = _e64 | (_e77 << (8u * _e79));
             }
         }
@@ -278,6 +290,43 @@ uint stored_word(
     uint _e109 = scales.inner[metal::min(group_2 + 1u, 31u)];
     uint high = ((group_2 + 1u) < n_group) ? _e109 : 0u;
     return low | (high << 16u);
+}
+
+uint other_of(
+    uint i_4,
+    constant Params& p
+) {
+    uint _e4 = p.n_pair;
+    if (i_4 >= (2u * _e4)) {
+        return i_4;
+    }
+    uint _e9 = p.n_pair;
+    uint _e13 = p.n_pair;
+    uint _e17 = p.n_pair;
+    return (i_4 < _e17) ? (i_4 + _e13) : (i_4 - _e9);
+}
+
+metal::float2 angle_of(
+    uint t,
+    uint i_5,
+    constant Params& p,
+    device type_6 const& args,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint _e5 = p.n_pair;
+    bool is_turned = i_5 < (2u * _e5);
+    uint _e10 = p.n_pair;
+    bool is_low = i_5 < _e10;
+    uint _e14 = p.angles_at;
+    uint _e19 = p.n_pair;
+    uint _e25 = p.n_pair;
+    uint at = (_e14 + ((2u * t) * _e19)) + (is_turned ? (is_low ? i_5 : (i_5 - _e25)) : 0u);
+    uint _e32 = args[at];
+    float cosine = as_type<float>(_e32);
+    uint _e37 = p.n_pair;
+    uint _e40 = args[at + _e37];
+    float sine = as_type<float>(_e40);
+    return is_turned ? metal::float2(cosine, is_low ? -(sine) : sine) : metal::float2(1.0, 0.0);
 }
 
 struct main_Input {
@@ -302,15 +351,16 @@ struct main_Input {
 , constant _mslBufferSizes& _buffer_sizes [[buffer(9)]]
 ) {
     bool local = {};
+    type_10 turns = {};
+    uint o = 0u;
     float sum = 0.0;
-    uint i = {};
+    uint o_1 = 0u;
+    uint o_2 = 0u;
     float value = {};
     bool local_1 = {};
-    uint i_1 = {};
-    uint j = {};
-    uint i_2 = {};
+    uint i = {};
     uint w = {};
-    uint t = group.y;
+    uint t_1 = group.y;
     uint _e8 = p.n_head;
     bool is_q = group.x < _e8;
     if (!(is_q)) {
@@ -325,154 +375,123 @@ struct main_Input {
     uint _e31 = p.n_head_kv;
     uint head = is_q ? group.x : ((group.x - _e27) % _e31);
     uint _e37 = p.n_head_kv;
-    uint kv_row = (t * _e37) + head;
+    uint kv_row = (t_1 * _e37) + head;
     uint _e42 = p.head_dim;
     uint _e46 = p.n_head;
     uint _e51 = p.q_stride;
-    uint start = is_q ? (((t * _e46) + head) * _e51) : (kv_row * _e42);
-    i = thread_;
+    uint start = is_q ? (((t_1 * _e46) + head) * _e51) : (kv_row * _e42);
     bool loop_init_3 = true;
     while(true) {
         if (!loop_init_3) {
-            uint _e90 = i;
-            i = _e90 + 256u;
+            uint _e125 = o;
+            o = _e125 + 1u;
         }
         loop_init_3 = false;
-        uint _e57 = i;
-        if (_e57 < HEAD_DIM_MAX) {
+        uint _e57 = o;
+        if (_e57 < N_OWN) {
         } else {
             break;
         }
         {
-            value = 0.0;
-            uint _e62 = i;
-            uint _e65 = p.head_dim;
-            if (_e62 < _e65) {
-                if (is_q) {
-                    uint _e68 = i;
-                    float _e71 = q[start + _e68];
-                    value = _e71;
+            uint _e60 = o;
+            uint _e66 = p.head_dim;
+            uint i_6 = metal::min(thread_ + (_e60 * N_THREAD), _e66 - 1u);
+            uint _e70 = other_of(i_6, p);
+            metal::float2 _e71 = angle_of(t_1, i_6, p, args, _buffer_sizes);
+            if (is_q) {
+                uint _e72 = o;
+                float _e77 = q[start + i_6];
+                float _e81 = q[start + _e70];
+                float _e85 = q_weight[i_6];
+                float _e90 = q_weight[_e70];
+                turns.inner[_e72] = Turn {_e77, _e81, _e71.x * _e85, _e71.y * _e90};
+            } else {
+                if (is_k) {
+                    uint _e93 = o;
+                    float _e98 = k[start + i_6];
+                    float _e102 = k[start + _e70];
+                    float _e106 = k_weight[i_6];
+                    float _e111 = k_weight[_e70];
+                    turns.inner[_e93] = Turn {_e98, _e102, _e71.x * _e106, _e71.y * _e111};
                 } else {
-                    if (is_k) {
-                        uint _e73 = i;
-                        float _e76 = k[start + _e73];
-                        value = _e76;
-                    } else {
-                        uint _e78 = i;
-                        float _e81 = v[start + _e78];
-                        value = _e81;
-                    }
+                    uint _e114 = o;
+                    float _e119 = v[start + i_6];
+                    turns.inner[_e114] = Turn {_e119, 0.0, 1.0, 0.0};
                 }
             }
-            float _e82 = value;
-            float _e83 = value;
-            float _e84 = sum;
-            sum = metal::fma(_e82, _e83, _e84);
-            uint _e87 = i;
-            float _e89 = value;
-            head_row.inner[_e87] = _e89;
         }
     }
-    float _e93 = sum;
-    float _e94 = workgroup_sum(_e93, thread_, lane, n_lane, partial_sums);
-    uint _e97 = p.head_dim;
-    float mean = _e94 / static_cast<float>(_e97);
-    float _e102 = p.eps;
-    float scale_1 = metal::rsqrt(mean + _e102);
-    if (!(is_q)) {
-        local_1 = is_k;
-    } else {
-        local_1 = true;
+    bool loop_init_4 = true;
+    while(true) {
+        if (!loop_init_4) {
+            uint _e153 = o_1;
+            o_1 = _e153 + 1u;
+        }
+        loop_init_4 = false;
+        uint _e131 = o_1;
+        if (_e131 < N_OWN) {
+        } else {
+            break;
+        }
+        {
+            uint _e134 = o_1;
+            uint _e140 = p.head_dim;
+            if ((thread_ + (_e134 * N_THREAD)) < _e140) {
+                uint _e142 = o_1;
+                float _e145 = turns.inner[_e142].value;
+                uint _e146 = o_1;
+                float _e149 = turns.inner[_e146].value;
+                float _e150 = sum;
+                sum = metal::fma(_e145, _e149, _e150);
+            }
+        }
     }
-    bool _e109 = local_1;
-    if (_e109) {
-        i_1 = thread_;
-        bool loop_init_4 = true;
-        while(true) {
-            if (!loop_init_4) {
-                uint _e131 = i_1;
-                i_1 = _e131 + 256u;
-            }
-            loop_init_4 = false;
-            uint _e111 = i_1;
-            uint _e114 = p.head_dim;
-            if (_e111 < _e114) {
-            } else {
-                break;
-            }
-            {
-                uint _e117 = i_1;
-                float _e119 = head_row.inner[_e117];
-                uint _e121 = i_1;
-                float _e123 = k_weight[_e121];
-                uint _e125 = i_1;
-                float _e127 = q_weight[_e125];
-                head_row.inner[_e117] = _e119 * (scale_1 * (is_q ? _e127 : _e123));
-            }
+    float _e155 = sum;
+    float _e156 = workgroup_sum(_e155, thread_, lane, n_lane, partial_sums);
+    uint _e159 = p.head_dim;
+    float mean = _e156 / static_cast<float>(_e159);
+    float _e164 = p.eps;
+    float scale_1 = metal::rsqrt(mean + _e164);
+    bool loop_init_5 = true;
+    while(true) {
+        if (!loop_init_5) {
+            uint _e210 = o_2;
+            o_2 = _e210 + 1u;
         }
-        metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-        j = thread_;
-        bool loop_init_5 = true;
-        while(true) {
-            if (!loop_init_5) {
-                uint _e192 = j;
-                j = _e192 + 256u;
-            }
-            loop_init_5 = false;
-            uint _e135 = j;
-            uint _e138 = p.n_pair;
-            if (_e135 < _e138) {
-            } else {
-                break;
-            }
-            {
-                uint _e142 = p.angles_at;
-                uint _e147 = p.n_pair;
-                uint _e150 = j;
-                uint angle = (_e142 + ((2u * t) * _e147)) + _e150;
-                uint _e154 = args[angle];
-                float cosine = as_type<float>(_e154);
-                uint _e159 = p.n_pair;
-                uint _e162 = args[angle + _e159];
-                float sine = as_type<float>(_e162);
-                uint _e165 = j;
-                float a_1 = head_row.inner[_e165];
-                uint _e169 = j;
-                uint _e172 = p.n_pair;
-                float b_1 = head_row.inner[_e169 + _e172];
-                uint _e177 = j;
-                head_row.inner[_e177] = (a_1 * cosine) - (b_1 * sine);
-                uint _e183 = j;
-                uint _e186 = p.n_pair;
-                head_row.inner[_e183 + _e186] = (b_1 * cosine) + (a_1 * sine);
-            }
+        loop_init_5 = false;
+        uint _e169 = o_2;
+        if (_e169 < N_OWN) {
+        } else {
+            break;
         }
-        metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-        i_2 = thread_;
-        bool loop_init_6 = true;
-        while(true) {
-            if (!loop_init_6) {
-                uint _e217 = i_2;
-                i_2 = _e217 + 256u;
-            }
-            loop_init_6 = false;
-            uint _e196 = i_2;
-            uint _e199 = p.head_dim;
-            if (_e196 < _e199) {
-            } else {
-                break;
-            }
-            {
-                if (is_q) {
-                    uint _e202 = i_2;
-                    uint _e206 = i_2;
-                    float _e208 = head_row.inner[_e206];
-                    q[start + _e202] = _e208;
+        {
+            uint _e172 = o_2;
+            uint i_7 = thread_ + (_e172 * N_THREAD);
+            uint _e178 = p.head_dim;
+            if (i_7 < _e178) {
+                uint _e180 = o_2;
+                Turn turn = turns.inner[_e180];
+                value = turn.value;
+                if (!(is_q)) {
+                    local_1 = is_k;
                 } else {
-                    uint _e210 = i_2;
-                    uint _e214 = i_2;
-                    float _e216 = head_row.inner[_e214];
-                    k[start + _e210] = _e216;
+                    local_1 = true;
+                }
+                bool _e189 = local_1;
+                if (_e189) {
+                    float _e190 = value;
+                    value = metal::fma(_e190 * scale_1, turn.value_share, (turn.other * scale_1) * turn.other_share);
+                }
+                if (is_q) {
+                    float _e201 = value;
+                    q[start + i_7] = _e201;
+                } else {
+                    float _e204 = value;
+                    head_row.inner[i_7] = _e204;
+                }
+                if (is_k) {
+                    float _e208 = value;
+                    k[start + i_7] = _e208;
                 }
             }
         }
@@ -480,37 +499,58 @@ struct main_Input {
     if (is_q) {
         return;
     }
-    uint _e222 = p.head_dim;
-    prepare_scales(_e222, thread_, head_row, scales);
-    uint _e225 = p.pos;
-    uint _e229 = p.n_head_kv;
-    uint _e234 = p.n_word;
-    uint at = (((_e225 + t) * _e229) + head) * _e234;
-    w = thread_;
-    bool loop_init_7 = true;
+    uint _e214 = p.head_dim;
+    i = _e214 + thread_;
+    bool loop_init_6 = true;
     while(true) {
-        if (!loop_init_7) {
-            uint _e258 = w;
-            w = _e258 + 256u;
+        if (!loop_init_6) {
+            uint _e232 = i;
+            i = _e232 + N_THREAD;
         }
-        loop_init_7 = false;
-        uint _e237 = w;
-        uint _e240 = p.n_word;
-        if (_e237 < _e240) {
+        loop_init_6 = false;
+        uint _e217 = i;
+        uint _e220 = p.head_dim;
+        if (_e217 < (((_e220 + 31u) / 32u) * 32u)) {
         } else {
             break;
         }
         {
-            uint _e242 = w;
-            uint _e245 = p.n_code;
-            uint _e248 = p.head_dim;
-            uint _e249 = stored_word(_e242, _e245, _e248, head_row, scales);
+            uint _e229 = i;
+            head_row.inner[_e229] = 0.0;
+        }
+    }
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    uint _e237 = p.head_dim;
+    prepare_scales(_e237, thread_, head_row, scales);
+    uint _e240 = p.pos;
+    uint _e244 = p.n_head_kv;
+    uint _e249 = p.n_word;
+    uint at_1 = (((_e240 + t_1) * _e244) + head) * _e249;
+    w = thread_;
+    bool loop_init_7 = true;
+    while(true) {
+        if (!loop_init_7) {
+            uint _e273 = w;
+            w = _e273 + N_THREAD;
+        }
+        loop_init_7 = false;
+        uint _e252 = w;
+        uint _e255 = p.n_word;
+        if (_e252 < _e255) {
+        } else {
+            break;
+        }
+        {
+            uint _e257 = w;
+            uint _e260 = p.n_code;
+            uint _e263 = p.head_dim;
+            uint _e264 = stored_word(_e257, _e260, _e263, head_row, scales);
             if (is_k) {
-                uint _e251 = w;
-                keys[at + _e251] = _e249;
+                uint _e266 = w;
+                keys[at_1 + _e266] = _e264;
             } else {
-                uint _e255 = w;
-                values[at + _e255] = _e249;
+                uint _e270 = w;
+                values[at_1 + _e270] = _e264;
             }
         }
     }

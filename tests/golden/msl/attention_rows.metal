@@ -30,16 +30,20 @@ struct Params {
 };
 typedef float type_3[1];
 typedef metal::uint4 type_5[1];
-struct type_6 {
-    float inner[1024];
-};
-struct type_7 {
-    metal::float4 inner[272];
-};
-struct type_8 {
-    metal::float4 inner[1088];
+struct Eight {
+    metal::float4 a;
+    metal::float4 b;
 };
 struct type_9 {
+    float inner[1024];
+};
+struct type_10 {
+    metal::float4 inner[272];
+};
+struct type_11 {
+    metal::float4 inner[1088];
+};
+struct type_12 {
     metal::float4 inner[256];
 };
 struct Place {
@@ -55,10 +59,6 @@ struct Stats {
     metal::float4 largest;
     metal::float4 sum;
 };
-struct Eight {
-    metal::float4 a;
-    metal::float4 b;
-};
 struct type_13 {
     metal::float4 inner[4];
 };
@@ -70,21 +70,21 @@ struct type_16 {
 };
 constant uint BLOCK = 64u;
 constant uint SPLIT_BLOCKS = 16u;
+constant uint DOT_DIMS = 32u;
 constant float UNSEEN = -1000000000000000000000000000000.0;
 constant float UNSEEN_BELOW = -900000000000000000000000000000.0;
 constant uint F16_ = 0u;
 constant uint BF16_ = 1u;
 constant uint F32_ = 2u;
+constant uint ROWS = 64u;
+constant uint N_THREAD = 256u;
+constant uint SLAB = 16u;
+constant uint Q_STRIDE = 17u;
+constant uint N_QUAD = 16u;
 constant uint N_SUM = 16u;
 constant uint IS_FIRST = 1u;
 constant uint IS_LAST = 2u;
-constant uint ROWS = 64u;
-constant uint COLUMNS = 4u;
-constant uint SLAB = 16u;
-constant uint N_THREAD = 256u;
 constant uint FORMAT = 0u;
-constant uint Q_STRIDE = 17u;
-constant uint THREAD_COLUMNS = 16u;
 
 float sigmoid(
     float x
@@ -109,15 +109,6 @@ metal::float4 fold(
     return metal::fma(more, more_weight, old * old_weight);
 }
 
-uint row_of(
-    Place place,
-    uint r,
-    constant Params& p
-) {
-    uint _e6 = p.n_row;
-    return metal::min(place.first_row + r, _e6 - 1u);
-}
-
 uint token_head(
     uint head_kv,
     uint row,
@@ -130,34 +121,38 @@ uint token_head(
     return (((row / _e4) * _e8) + (head_kv * _e12)) + (row % _e17);
 }
 
-Place place_of(
-    uint thread_1,
-    uint head_kv_1,
-    uint tile,
+metal::float4 score_of(
+    metal::float4 dots,
+    uint position,
+    metal::uint4 last,
     constant Params& p
 ) {
-    Place place_1 = {};
-    place_1.thread_ = thread_1;
-    place_1.head_kv = head_kv_1;
-    place_1.first_row = tile * ROWS;
-    place_1.quad_ = thread_1 / THREAD_COLUMNS;
-    place_1.column = thread_1 % THREAD_COLUMNS;
-    uint _e16 = place_1.quad_;
-    uint r_3 = _e16 * 4u;
-    Place _e19 = place_1;
-    uint _e20 = row_of(_e19, r_3, p);
-    Place _e21 = place_1;
-    uint _e24 = row_of(_e21, r_3 + 1u, p);
-    Place _e25 = place_1;
-    uint _e28 = row_of(_e25, r_3 + 2u, p);
-    Place _e29 = place_1;
-    uint _e32 = row_of(_e29, r_3 + 3u, p);
-    metal::uint4 rows = metal::uint4(_e20, _e24, _e28, _e32);
-    uint _e37 = p.pos;
-    uint _e41 = p.n_rep;
-    place_1.last = metal::uint4(_e37) + (rows / metal::uint4(_e41));
-    Place _e45 = place_1;
-    return _e45;
+    float _e7 = p.scale;
+    return metal::select(metal::float4(-1000000000000000000000000000000.0), dots * _e7, metal::uint4(position) <= last);
+}
+
+metal::float4 exponential(
+    metal::float4 score,
+    metal::float4 largest_1
+) {
+    return metal::select(metal::exp(score - largest_1), metal::float4(0.0), score < metal::float4(-900000000000000000000000000000.0));
+}
+
+float query(
+    uint head_kv_1,
+    uint row_1,
+    uint dim,
+    constant Params& p,
+    device type_3 const& q,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint _e6 = p.first_head;
+    uint _e7 = token_head(head_kv_1, row_1, p);
+    uint _e11 = p.q_stride;
+    uint _e15 = p.head_dim;
+    float value_1 = q[((_e6 + _e7) * _e11) + metal::min(dim, _e15 - 1u)];
+    uint _e24 = p.head_dim;
+    return (dim < _e24) ? value_1 : 0.0;
 }
 
 metal::float2 halves(
@@ -201,7 +196,7 @@ Eight eight_bytes(
 }
 
 Eight key_dims(
-    uint position,
+    uint position_1,
     uint head_kv_2,
     uint unit_1,
     constant Params& p,
@@ -211,7 +206,7 @@ Eight key_dims(
     bool local_1 = {};
     uint _e5 = p.n_head_kv;
     uint _e10 = p.n_word;
-    uint at = ((position * _e5) + head_kv_2) * _e10;
+    uint at = ((position_1 * _e5) + head_kv_2) * _e10;
     if (false) {
         uint _e23 = p.n_word;
         uint b = metal::min((2u * unit_1) + 1u, _e23 - 1u);
@@ -237,9 +232,48 @@ Eight key_dims(
     return _e76;
 }
 
-Eight value_dims(
-    uint position_1,
+uint row_of(
+    Place place,
+    uint r,
+    constant Params& p
+) {
+    uint _e6 = p.n_row;
+    return metal::min(place.first_row + r, _e6 - 1u);
+}
+
+Place place_of(
+    uint thread_1,
     uint head_kv_3,
+    uint tile,
+    constant Params& p
+) {
+    Place place_1 = {};
+    place_1.thread_ = thread_1;
+    place_1.head_kv = head_kv_3;
+    place_1.first_row = tile * ROWS;
+    place_1.quad_ = thread_1 / N_QUAD;
+    place_1.column = thread_1 % N_QUAD;
+    uint _e16 = place_1.quad_;
+    uint r_2 = _e16 * 4u;
+    Place _e19 = place_1;
+    uint _e20 = row_of(_e19, r_2, p);
+    Place _e21 = place_1;
+    uint _e24 = row_of(_e21, r_2 + 1u, p);
+    Place _e25 = place_1;
+    uint _e28 = row_of(_e25, r_2 + 2u, p);
+    Place _e29 = place_1;
+    uint _e32 = row_of(_e29, r_2 + 3u, p);
+    metal::uint4 rows = metal::uint4(_e20, _e24, _e28, _e32);
+    uint _e37 = p.pos;
+    uint _e41 = p.n_rep;
+    place_1.last = metal::uint4(_e37) + (rows / metal::uint4(_e41));
+    Place _e45 = place_1;
+    return _e45;
+}
+
+Eight value_dims(
+    uint position_2,
+    uint head_kv_4,
     uint unit_2,
     constant Params& p,
     device type_5 const& values,
@@ -248,7 +282,7 @@ Eight value_dims(
     bool local_2 = {};
     uint _e5 = p.n_head_kv;
     uint _e10 = p.n_word;
-    uint at_1 = ((position_1 * _e5) + head_kv_3) * _e10;
+    uint at_1 = ((position_2 * _e5) + head_kv_4) * _e10;
     if (false) {
         uint _e23 = p.n_word;
         uint b_1 = metal::min((2u * unit_2) + 1u, _e23 - 1u);
@@ -280,7 +314,7 @@ void load_keys(
     uint first_dim,
     constant Params& p,
     device type_5 const& keys,
-    threadgroup type_6& kv_tile,
+    threadgroup type_9& kv_tile,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     uint i_2 = {};
@@ -290,8 +324,8 @@ void load_keys(
     bool loop_init = true;
     while(true) {
         if (!loop_init) {
-            uint _e105 = i_2;
-            i_2 = _e105 + N_THREAD;
+            uint _e102 = i_2;
+            i_2 = _e102 + N_THREAD;
         }
         loop_init = false;
         uint _e5 = i_2;
@@ -300,42 +334,42 @@ void load_keys(
             break;
         }
         {
-            uint _e11 = i_2;
-            uint column_1 = _e11 % 64u;
-            uint position_3 = (block_1 * BLOCK) + column_1;
-            uint _e19 = i_2;
-            uint unit_3 = (first_dim / 8u) + (_e19 / 64u);
+            uint _e8 = i_2;
+            uint column_1 = _e8 % 64u;
+            uint position_4 = (block_1 * BLOCK) + column_1;
+            uint _e16 = i_2;
+            uint unit_3 = (first_dim / 8u) + (_e16 / 64u);
             dims = Eight {metal::float4(0.0), metal::float4(0.0)};
-            uint _e31 = p.n_pos;
-            if (position_3 < _e31) {
-                uint _e39 = p.head_dim;
-                local_3 = (unit_3 * 8u) < _e39;
+            uint _e28 = p.n_pos;
+            if (position_4 < _e28) {
+                uint _e36 = p.head_dim;
+                local_3 = (unit_3 * 8u) < _e36;
             } else {
                 local_3 = false;
             }
-            bool _e42 = local_3;
-            if (_e42) {
-                Eight _e44 = key_dims(position_3, place_2.head_kv, unit_3, p, keys, _buffer_sizes);
-                dims = _e44;
+            bool _e39 = local_3;
+            if (_e39) {
+                Eight _e41 = key_dims(position_4, place_2.head_kv, unit_3, p, keys, _buffer_sizes);
+                dims = _e41;
             }
-            uint _e45 = i_2;
-            uint at_2 = ((_e45 / 64u) * 512u) + column_1;
-            float _e55 = dims.a.x;
-            kv_tile.inner[at_2] = _e55;
-            float _e62 = dims.a.y;
-            kv_tile.inner[at_2 + 64u] = _e62;
-            float _e69 = dims.a.z;
-            kv_tile.inner[at_2 + 128u] = _e69;
-            float _e76 = dims.a.w;
-            kv_tile.inner[at_2 + 192u] = _e76;
-            float _e83 = dims.b.x;
-            kv_tile.inner[at_2 + 256u] = _e83;
-            float _e90 = dims.b.y;
-            kv_tile.inner[at_2 + 320u] = _e90;
-            float _e97 = dims.b.z;
-            kv_tile.inner[at_2 + 384u] = _e97;
-            float _e104 = dims.b.w;
-            kv_tile.inner[at_2 + 448u] = _e104;
+            uint _e42 = i_2;
+            uint at_2 = ((_e42 / 64u) * 512u) + column_1;
+            float _e52 = dims.a.x;
+            kv_tile.inner[at_2] = _e52;
+            float _e59 = dims.a.y;
+            kv_tile.inner[at_2 + 64u] = _e59;
+            float _e66 = dims.a.z;
+            kv_tile.inner[at_2 + 128u] = _e66;
+            float _e73 = dims.a.w;
+            kv_tile.inner[at_2 + 192u] = _e73;
+            float _e80 = dims.b.x;
+            kv_tile.inner[at_2 + 256u] = _e80;
+            float _e87 = dims.b.y;
+            kv_tile.inner[at_2 + 320u] = _e87;
+            float _e94 = dims.b.z;
+            kv_tile.inner[at_2 + 384u] = _e94;
+            float _e101 = dims.b.w;
+            kv_tile.inner[at_2 + 448u] = _e101;
         }
     }
     return;
@@ -347,7 +381,7 @@ void load_values(
     uint first_dim_1,
     constant Params& p,
     device type_5 const& values,
-    threadgroup type_6& kv_tile,
+    threadgroup type_9& kv_tile,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     uint i_3 = {};
@@ -357,8 +391,8 @@ void load_values(
     bool loop_init_1 = true;
     while(true) {
         if (!loop_init_1) {
-            uint _e100 = i_3;
-            i_3 = _e100 + N_THREAD;
+            uint _e97 = i_3;
+            i_3 = _e97 + N_THREAD;
         }
         loop_init_1 = false;
         uint _e5 = i_3;
@@ -367,470 +401,449 @@ void load_values(
             break;
         }
         {
-            uint _e11 = i_3;
-            uint position_4 = first_position + (_e11 / 8u);
-            uint _e17 = i_3;
-            uint unit_4 = (first_dim_1 / 8u) + (_e17 % 8u);
+            uint _e8 = i_3;
+            uint position_5 = first_position + (_e8 / 8u);
+            uint _e14 = i_3;
+            uint unit_4 = (first_dim_1 / 8u) + (_e14 % 8u);
             dims_1 = Eight {metal::float4(0.0), metal::float4(0.0)};
-            uint _e29 = p.n_pos;
-            if (position_4 < _e29) {
-                uint _e37 = p.head_dim;
-                local_4 = (unit_4 * 8u) < _e37;
+            uint _e26 = p.n_pos;
+            if (position_5 < _e26) {
+                uint _e34 = p.head_dim;
+                local_4 = (unit_4 * 8u) < _e34;
             } else {
                 local_4 = false;
             }
-            bool _e40 = local_4;
-            if (_e40) {
-                Eight _e42 = value_dims(position_4, place_3.head_kv, unit_4, p, values, _buffer_sizes);
-                dims_1 = _e42;
+            bool _e37 = local_4;
+            if (_e37) {
+                Eight _e39 = value_dims(position_5, place_3.head_kv, unit_4, p, values, _buffer_sizes);
+                dims_1 = _e39;
             }
-            uint _e43 = i_3;
-            uint at_3 = _e43 * 8u;
-            float _e50 = dims_1.a.x;
-            kv_tile.inner[at_3] = _e50;
-            float _e57 = dims_1.a.y;
-            kv_tile.inner[at_3 + 1u] = _e57;
-            float _e64 = dims_1.a.z;
-            kv_tile.inner[at_3 + 2u] = _e64;
-            float _e71 = dims_1.a.w;
-            kv_tile.inner[at_3 + 3u] = _e71;
-            float _e78 = dims_1.b.x;
-            kv_tile.inner[at_3 + 4u] = _e78;
-            float _e85 = dims_1.b.y;
-            kv_tile.inner[at_3 + 5u] = _e85;
-            float _e92 = dims_1.b.z;
-            kv_tile.inner[at_3 + 6u] = _e92;
-            float _e99 = dims_1.b.w;
-            kv_tile.inner[at_3 + 7u] = _e99;
+            uint _e40 = i_3;
+            uint at_3 = _e40 * 8u;
+            float _e47 = dims_1.a.x;
+            kv_tile.inner[at_3] = _e47;
+            float _e54 = dims_1.a.y;
+            kv_tile.inner[at_3 + 1u] = _e54;
+            float _e61 = dims_1.a.z;
+            kv_tile.inner[at_3 + 2u] = _e61;
+            float _e68 = dims_1.a.w;
+            kv_tile.inner[at_3 + 3u] = _e68;
+            float _e75 = dims_1.b.x;
+            kv_tile.inner[at_3 + 4u] = _e75;
+            float _e82 = dims_1.b.y;
+            kv_tile.inner[at_3 + 5u] = _e82;
+            float _e89 = dims_1.b.z;
+            kv_tile.inner[at_3 + 6u] = _e89;
+            float _e96 = dims_1.b.w;
+            kv_tile.inner[at_3 + 7u] = _e96;
         }
     }
     return;
 }
 
-float query(
-    Place place_4,
-    uint r_1,
-    uint dim,
-    constant Params& p,
-    device type_3 const& q,
-    constant _mslBufferSizes& _buffer_sizes
-) {
-    uint _e5 = p.head_dim;
-    if (dim >= _e5) {
-        return 0.0;
-    }
-    uint _e11 = p.first_head;
-    uint _e13 = row_of(place_4, r_1, p);
-    uint _e14 = token_head(place_4.head_kv, _e13, p);
-    uint _e18 = p.q_stride;
-    float _e22 = q[((_e11 + _e14) * _e18) + dim];
-    return _e22;
-}
-
 void load_queries(
-    Place place_5,
+    Place place_4,
     uint first_dim_2,
     constant Params& p,
     device type_3 const& q,
-    threadgroup type_7& q_tile,
+    threadgroup type_10& q_tile,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    uint i_4 = {};
-    i_4 = place_5.thread_;
-    bool loop_init_2 = true;
-    while(true) {
-        if (!loop_init_2) {
-            uint _e44 = i_4;
-            i_4 = _e44 + N_THREAD;
-        }
-        loop_init_2 = false;
-        uint _e4 = i_4;
-        if (_e4 < 256u) {
-        } else {
-            break;
-        }
-        {
-            uint _e13 = i_4;
-            uint dim_3 = first_dim_2 + (_e13 % SLAB);
-            uint _e17 = i_4;
-            uint r_4 = (_e17 / SLAB) * 4u;
-            uint _e23 = i_4;
-            uint _e28 = i_4;
-            float _e33 = query(place_5, r_4, dim_3, p, q, _buffer_sizes);
-            float _e36 = query(place_5, r_4 + 1u, dim_3, p, q, _buffer_sizes);
-            float _e39 = query(place_5, r_4 + 2u, dim_3, p, q, _buffer_sizes);
-            float _e42 = query(place_5, r_4 + 3u, dim_3, p, q, _buffer_sizes);
-            q_tile.inner[((_e23 % SLAB) * Q_STRIDE) + (_e28 / SLAB)] = metal::float4(_e33, _e36, _e39, _e42);
-        }
-    }
+    uint dim_3 = first_dim_2 + (place_4.thread_ % SLAB);
+    uint r_3 = (place_4.thread_ / SLAB) * 4u;
+    uint _e23 = row_of(place_4, r_3, p);
+    float _e24 = query(place_4.head_kv, _e23, dim_3, p, q, _buffer_sizes);
+    uint _e28 = row_of(place_4, r_3 + 1u, p);
+    float _e29 = query(place_4.head_kv, _e28, dim_3, p, q, _buffer_sizes);
+    uint _e33 = row_of(place_4, r_3 + 2u, p);
+    float _e34 = query(place_4.head_kv, _e33, dim_3, p, q, _buffer_sizes);
+    uint _e38 = row_of(place_4, r_3 + 3u, p);
+    float _e39 = query(place_4.head_kv, _e38, dim_3, p, q, _buffer_sizes);
+    q_tile.inner[((place_4.thread_ % SLAB) * Q_STRIDE) + (place_4.thread_ / SLAB)] = metal::float4(_e24, _e29, _e34, _e39);
     return;
 }
 
 void store_scores(
-    Place place_6,
+    Place place_5,
     uint block_2,
     uint column,
-    metal::float4 dots,
+    metal::float4 dots_1,
     constant Params& p,
-    threadgroup type_8& weights_tile
+    threadgroup type_11& weights_tile
 ) {
-    metal::bool4 is_seen = metal::uint4((block_2 * BLOCK) + column) <= place_6.last;
-    float _e20 = p.scale;
-    weights_tile.inner[(column * Q_STRIDE) + place_6.quad_] = metal::select(metal::float4(-1000000000000000000000000000000.0), dots * _e20, is_seen);
+    metal::float4 _e14 = score_of(dots_1, (block_2 * BLOCK) + column, place_5.last, p);
+    weights_tile.inner[(column * Q_STRIDE) + place_5.quad_] = _e14;
     return;
 }
 
-void score(
-    Place place_7,
+void score_1(
+    Place place_6,
     uint block_3,
     constant Params& p,
     device type_3 const& q,
     device type_5 const& keys,
-    threadgroup type_6& kv_tile,
-    threadgroup type_7& q_tile,
-    threadgroup type_8& weights_tile,
+    threadgroup type_9& kv_tile,
+    threadgroup type_10& q_tile,
+    threadgroup type_11& weights_tile,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    metal::float4 s0_ = metal::float4(0.0);
-    metal::float4 s1_ = metal::float4(0.0);
-    metal::float4 s2_ = metal::float4(0.0);
-    metal::float4 s3_ = metal::float4(0.0);
+    type_13 sums_1 = type_13 {{metal::float4(0.0), metal::float4(0.0), metal::float4(0.0), metal::float4(0.0)}};
+    type_13 chains = type_13 {{metal::float4(0.0), metal::float4(0.0), metal::float4(0.0), metal::float4(0.0)}};
     uint dim_1 = 0u;
     uint d = {};
-    bool loop_init_3 = true;
+    uint j_2 = {};
+    bool local_5 = {};
+    uint j_3 = {};
+    uint j_4 = 0u;
+    bool loop_init_2 = true;
     while(true) {
-        if (!loop_init_3) {
-            uint _e78 = dim_1;
-            dim_1 = _e78 + SLAB;
+        if (!loop_init_2) {
+            uint _e112 = dim_1;
+            dim_1 = _e112 + SLAB;
         }
-        loop_init_3 = false;
-        uint _e16 = dim_1;
-        uint _e19 = p.head_dim;
-        if (_e16 < _e19) {
+        loop_init_2 = false;
+        uint _e24 = dim_1;
+        uint _e27 = p.head_dim;
+        if (_e24 < _e27) {
         } else {
             break;
         }
         {
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            uint _e21 = dim_1;
-            load_keys(place_7, block_3, _e21, p, keys, kv_tile, _buffer_sizes);
-            uint _e22 = dim_1;
-            load_queries(place_7, _e22, p, q, q_tile, _buffer_sizes);
+            uint _e29 = dim_1;
+            load_keys(place_6, block_3, _e29, p, keys, kv_tile, _buffer_sizes);
+            uint _e30 = dim_1;
+            load_queries(place_6, _e30, p, q, q_tile, _buffer_sizes);
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
             d = 0u;
-            bool loop_init_4 = true;
+            bool loop_init_3 = true;
             while(true) {
-                if (!loop_init_4) {
-                    uint _e76 = d;
-                    d = _e76 + 1u;
+                if (!loop_init_3) {
+                    uint _e72 = d;
+                    d = _e72 + 1u;
                 }
-                loop_init_4 = false;
-                uint _e25 = d;
-                if (_e25 < SLAB) {
+                loop_init_3 = false;
+                uint _e33 = d;
+                if (_e33 < SLAB) {
                 } else {
                     break;
                 }
                 {
-                    uint _e29 = d;
-                    metal::float4 rows_1 = q_tile.inner[(_e29 * Q_STRIDE) + place_7.quad_];
-                    uint _e36 = d;
-                    uint at_4 = (_e36 * 64u) + place_7.column;
-                    float _e43 = kv_tile.inner[at_4];
-                    metal::float4 _e45 = s0_;
-                    s0_ = metal::fma(metal::float4(_e43), rows_1, _e45);
-                    if (true) {
-                        float _e55 = kv_tile.inner[at_4 + 16u];
-                        metal::float4 _e57 = s1_;
-                        s1_ = metal::fma(metal::float4(_e55), rows_1, _e57);
-                        float _e63 = kv_tile.inner[at_4 + 32u];
-                        metal::float4 _e65 = s2_;
-                        s2_ = metal::fma(metal::float4(_e63), rows_1, _e65);
-                        float _e71 = kv_tile.inner[at_4 + 48u];
-                        metal::float4 _e73 = s3_;
-                        s3_ = metal::fma(metal::float4(_e71), rows_1, _e73);
+                    uint _e37 = d;
+                    metal::float4 rows_1 = q_tile.inner[(_e37 * Q_STRIDE) + place_6.quad_];
+                    uint _e44 = d;
+                    uint at_4 = (_e44 * 64u) + place_6.column;
+                    j_2 = 0u;
+                    bool loop_init_4 = true;
+                    while(true) {
+                        if (!loop_init_4) {
+                            uint _e69 = j_2;
+                            j_2 = _e69 + 1u;
+                        }
+                        loop_init_4 = false;
+                        uint _e51 = j_2;
+                        if (_e51 < 4u) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e54 = j_2;
+                            uint _e58 = j_2;
+                            float _e62 = kv_tile.inner[at_4 + (16u * _e58)];
+                            uint _e64 = j_2;
+                            metal::float4 _e66 = chains.inner[_e64];
+                            chains.inner[_e54] = metal::fma(metal::float4(_e62), rows_1, _e66);
+                        }
+                    }
+                }
+            }
+            uint _e74 = dim_1;
+            if (!((((_e74 % DOT_DIMS) + SLAB) == DOT_DIMS))) {
+                uint _e84 = dim_1;
+                uint _e89 = p.head_dim;
+                local_5 = (_e84 + SLAB) >= _e89;
+            } else {
+                local_5 = true;
+            }
+            bool _e92 = local_5;
+            if (_e92) {
+                j_3 = 0u;
+                bool loop_init_5 = true;
+                while(true) {
+                    if (!loop_init_5) {
+                        uint _e110 = j_3;
+                        j_3 = _e110 + 1u;
+                    }
+                    loop_init_5 = false;
+                    uint _e95 = j_3;
+                    if (_e95 < 4u) {
+                    } else {
+                        break;
+                    }
+                    {
+                        uint _e98 = j_3;
+                        metal::float4 _e100 = sums_1.inner[_e98];
+                        uint _e101 = j_3;
+                        metal::float4 _e103 = chains.inner[_e101];
+                        sums_1.inner[_e98] = _e100 + _e103;
+                        uint _e105 = j_3;
+                        chains.inner[_e105] = metal::float4(0.0);
                     }
                 }
             }
         }
     }
-    metal::float4 _e82 = s0_;
-    store_scores(place_7, block_3, place_7.column, _e82, p, weights_tile);
-    if (true) {
-        metal::float4 _e90 = s1_;
-        store_scores(place_7, block_3, place_7.column + 16u, _e90, p, weights_tile);
-        metal::float4 _e94 = s2_;
-        store_scores(place_7, block_3, place_7.column + 32u, _e94, p, weights_tile);
-        metal::float4 _e98 = s3_;
-        store_scores(place_7, block_3, place_7.column + 48u, _e98, p, weights_tile);
-        return;
-    } else {
-        return;
+    bool loop_init_6 = true;
+    while(true) {
+        if (!loop_init_6) {
+            uint _e129 = j_4;
+            j_4 = _e129 + 1u;
+        }
+        loop_init_6 = false;
+        uint _e117 = j_4;
+        if (_e117 < 4u) {
+        } else {
+            break;
+        }
+        {
+            uint _e122 = j_4;
+            uint _e125 = j_4;
+            metal::float4 _e127 = sums_1.inner[_e125];
+            store_scores(place_6, block_3, place_6.column + (16u * _e122), _e127, p, weights_tile);
+        }
     }
+    return;
 }
 
 metal::float4 largest_of(
     uint quad_,
-    threadgroup type_9& parts
+    threadgroup type_12& parts
 ) {
-    metal::float4 largest_1 = {};
+    metal::float4 largest_2 = {};
     uint part = 1u;
     metal::float4 _e3 = parts.inner[quad_];
-    largest_1 = _e3;
-    bool loop_init_5 = true;
+    largest_2 = _e3;
+    bool loop_init_7 = true;
     while(true) {
-        if (!loop_init_5) {
-            uint _e23 = part;
-            part = _e23 + 1u;
+        if (!loop_init_7) {
+            uint _e20 = part;
+            part = _e20 + 1u;
         }
-        loop_init_5 = false;
+        loop_init_7 = false;
         uint _e7 = part;
         if (_e7 < 16u) {
         } else {
             break;
         }
         {
-            metal::float4 _e10 = largest_1;
+            metal::float4 _e10 = largest_2;
             uint _e12 = part;
-            metal::float4 _e20 = parts.inner[(_e12 * 16u) + quad_];
-            largest_1 = metal::max(_e10, _e20);
+            metal::float4 _e17 = parts.inner[(_e12 * N_QUAD) + quad_];
+            largest_2 = metal::max(_e10, _e17);
         }
     }
-    metal::float4 _e25 = largest_1;
-    return _e25;
+    metal::float4 _e22 = largest_2;
+    return _e22;
 }
 
 Stats softmax(
-    Place place_8,
-    threadgroup type_8& weights_tile,
-    threadgroup type_9& parts
+    Place place_7,
+    threadgroup type_11& weights_tile,
+    threadgroup type_12& parts
 ) {
-    uint i_5 = {};
     Stats stats = {};
-    uint i_6 = {};
-    uint j_2 = {};
-    uint i_7 = {};
+    uint j_5 = 0u;
     metal::float4 sum = {};
-    uint j_3 = {};
+    uint j_6 = 1u;
     uint part_1 = 0u;
+    uint quad_1 = place_7.thread_ % N_QUAD;
+    uint at_5 = (((place_7.thread_ / N_QUAD) * 4u) * Q_STRIDE) + quad_1;
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    i_5 = place_8.thread_;
-    bool loop_init_6 = true;
+    metal::float4 _e14 = weights_tile.inner[at_5];
+    metal::float4 _e19 = weights_tile.inner[at_5 + Q_STRIDE];
+    metal::float4 a = metal::max(_e14, _e19);
+    metal::float4 _e25 = weights_tile.inner[at_5 + 34u];
+    metal::float4 _e30 = weights_tile.inner[at_5 + 51u];
+    metal::float4 b_2 = metal::max(_e25, _e30);
+    parts.inner[place_7.thread_] = metal::max(a, b_2);
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    metal::float4 _e37 = largest_of(place_7.quad_, parts);
+    stats = Stats {_e37, metal::float4(0.0)};
+    metal::float4 _e42 = largest_of(quad_1, parts);
+    bool loop_init_8 = true;
     while(true) {
-        if (!loop_init_6) {
-            uint _e50 = i_5;
-            i_5 = _e50 + N_THREAD;
+        if (!loop_init_8) {
+            uint _e63 = j_5;
+            j_5 = _e63 + 1u;
         }
-        loop_init_6 = false;
-        uint _e7 = i_5;
-        if (_e7 < 256u) {
+        loop_init_8 = false;
+        uint _e45 = j_5;
+        if (_e45 < 4u) {
         } else {
             break;
         }
         {
-            uint _e11 = i_5;
-            uint _e17 = i_5;
-            uint at_5 = (((_e11 / 16u) * 4u) * Q_STRIDE) + (_e17 % 16u);
-            metal::float4 _e22 = weights_tile.inner[at_5];
-            metal::float4 _e27 = weights_tile.inner[at_5 + Q_STRIDE];
-            metal::float4 a = metal::max(_e22, _e27);
-            metal::float4 _e36 = weights_tile.inner[at_5 + 34u];
-            metal::float4 _e44 = weights_tile.inner[at_5 + 51u];
-            metal::float4 b_2 = metal::max(_e36, _e44);
-            uint _e47 = i_5;
-            parts.inner[_e47] = metal::max(a, b_2);
+            uint _e49 = j_5;
+            metal::float4 score_2 = weights_tile.inner[at_5 + (_e49 * Q_STRIDE)];
+            uint _e56 = j_5;
+            metal::float4 _e61 = exponential(score_2, _e42);
+            weights_tile.inner[at_5 + (_e56 * Q_STRIDE)] = _e61;
         }
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    metal::float4 _e54 = largest_of(place_8.quad_, parts);
-    stats = Stats {_e54, metal::float4(0.0)};
-    i_6 = place_8.thread_;
-    bool loop_init_7 = true;
-    while(true) {
-        if (!loop_init_7) {
-            uint _e100 = i_6;
-            i_6 = _e100 + N_THREAD;
-        }
-        loop_init_7 = false;
-        uint _e61 = i_6;
-        if (_e61 < 256u) {
-        } else {
-            break;
-        }
-        {
-            uint _e65 = i_6;
-            metal::float4 _e67 = largest_of(_e65 % 16u, parts);
-            j_2 = 0u;
-            bool loop_init_8 = true;
-            while(true) {
-                if (!loop_init_8) {
-                    uint _e98 = j_2;
-                    j_2 = _e98 + 1u;
-                }
-                loop_init_8 = false;
-                uint _e70 = j_2;
-                if (_e70 < 4u) {
-                } else {
-                    break;
-                }
-                {
-                    uint _e73 = i_6;
-                    uint _e77 = j_2;
-                    uint _e81 = i_6;
-                    uint at_6 = ((((_e73 / 16u) * 4u) + _e77) * Q_STRIDE) + (_e81 % 16u);
-                    metal::float4 score_1 = weights_tile.inner[at_6];
-                    weights_tile.inner[at_6] = metal::select(metal::exp(score_1 - _e67), metal::float4(0.0), score_1 < metal::float4(-900000000000000000000000000000.0));
-                }
-            }
-        }
-    }
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    i_7 = place_8.thread_;
+    metal::float4 _e67 = weights_tile.inner[at_5];
+    sum = _e67;
     bool loop_init_9 = true;
     while(true) {
         if (!loop_init_9) {
-            uint _e143 = i_7;
-            i_7 = _e143 + N_THREAD;
+            uint _e84 = j_6;
+            j_6 = _e84 + 1u;
         }
         loop_init_9 = false;
-        uint _e105 = i_7;
-        if (_e105 < 256u) {
+        uint _e71 = j_6;
+        if (_e71 < 4u) {
         } else {
             break;
         }
         {
-            uint _e109 = i_7;
-            uint _e115 = i_7;
-            uint at_7 = (((_e109 / 16u) * 4u) * Q_STRIDE) + (_e115 % 16u);
-            metal::float4 _e120 = weights_tile.inner[at_7];
-            sum = _e120;
-            j_3 = 1u;
-            bool loop_init_10 = true;
-            while(true) {
-                if (!loop_init_10) {
-                    uint _e137 = j_3;
-                    j_3 = _e137 + 1u;
-                }
-                loop_init_10 = false;
-                uint _e124 = j_3;
-                if (_e124 < 4u) {
-                } else {
-                    break;
-                }
-                {
-                    metal::float4 _e127 = sum;
-                    uint _e129 = j_3;
-                    metal::float4 _e134 = weights_tile.inner[at_7 + (_e129 * Q_STRIDE)];
-                    sum = _e127 + _e134;
-                }
-            }
-            uint _e140 = i_7;
-            metal::float4 _e142 = sum;
-            parts.inner[_e140] = _e142;
+            metal::float4 _e74 = sum;
+            uint _e76 = j_6;
+            metal::float4 _e81 = weights_tile.inner[at_5 + (_e76 * Q_STRIDE)];
+            sum = _e74 + _e81;
         }
     }
+    metal::float4 _e89 = sum;
+    parts.inner[place_7.thread_] = _e89;
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    bool loop_init_11 = true;
+    bool loop_init_10 = true;
     while(true) {
-        if (!loop_init_11) {
-            uint _e162 = part_1;
-            part_1 = _e162 + 1u;
+        if (!loop_init_10) {
+            uint _e107 = part_1;
+            part_1 = _e107 + 1u;
         }
-        loop_init_11 = false;
-        uint _e148 = part_1;
-        if (_e148 < 16u) {
+        loop_init_10 = false;
+        uint _e92 = part_1;
+        if (_e92 < 16u) {
         } else {
             break;
         }
         {
-            metal::float4 _e152 = stats.sum;
-            uint _e154 = part_1;
-            metal::float4 _e159 = parts.inner[(_e154 * 16u) + place_8.quad_];
-            stats.sum = _e152 + _e159;
+            metal::float4 _e96 = stats.sum;
+            uint _e98 = part_1;
+            metal::float4 _e104 = parts.inner[(_e98 * N_QUAD) + place_7.quad_];
+            stats.sum = _e96 + _e104;
         }
     }
-    Stats _e164 = stats;
-    return _e164;
+    Stats _e109 = stats;
+    return _e109;
 }
 
 type_13 weigh(
-    Place place_9,
+    Place place_8,
     uint block_4,
     uint first_dim_3,
     constant Params& p,
     device type_5 const& values,
-    threadgroup type_6& kv_tile,
-    threadgroup type_8& weights_tile,
+    threadgroup type_9& kv_tile,
+    threadgroup type_11& weights_tile,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    metal::float4 o0_ = metal::float4(0.0);
-    metal::float4 o1_ = metal::float4(0.0);
-    metal::float4 o2_ = metal::float4(0.0);
-    metal::float4 o3_ = metal::float4(0.0);
-    uint position_2 = 0u;
-    uint i_8 = {};
-    bool loop_init_12 = true;
+    type_13 sums_2 = type_13 {{metal::float4(0.0), metal::float4(0.0), metal::float4(0.0), metal::float4(0.0)}};
+    uint position_3 = 0u;
+    type_13 chains_1 = {};
+    uint i_4 = {};
+    uint j_7 = {};
+    uint j_8 = {};
+    bool loop_init_11 = true;
     while(true) {
-        if (!loop_init_12) {
-            uint _e81 = position_2;
-            position_2 = _e81 + SLAB;
+        if (!loop_init_11) {
+            uint _e92 = position_3;
+            position_3 = _e92 + SLAB;
         }
-        loop_init_12 = false;
-        uint _e17 = position_2;
-        if (_e17 < BLOCK) {
+        loop_init_11 = false;
+        uint _e15 = position_3;
+        if (_e15 < BLOCK) {
         } else {
             break;
         }
         {
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            uint _e22 = position_2;
-            load_values(place_9, (block_4 * BLOCK) + _e22, first_dim_3, p, values, kv_tile, _buffer_sizes);
+            uint _e20 = position_3;
+            load_values(place_8, (block_4 * BLOCK) + _e20, first_dim_3, p, values, kv_tile, _buffer_sizes);
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            i_8 = 0u;
-            bool loop_init_13 = true;
+            chains_1 = type_13 {{metal::float4(0.0), metal::float4(0.0), metal::float4(0.0), metal::float4(0.0)}};
+            i_4 = 0u;
+            bool loop_init_12 = true;
             while(true) {
-                if (!loop_init_13) {
-                    uint _e79 = i_8;
-                    i_8 = _e79 + 1u;
+                if (!loop_init_12) {
+                    uint _e75 = i_4;
+                    i_4 = _e75 + 1u;
                 }
-                loop_init_13 = false;
-                uint _e26 = i_8;
-                if (_e26 < SLAB) {
+                loop_init_12 = false;
+                uint _e34 = i_4;
+                if (_e34 < SLAB) {
                 } else {
                     break;
                 }
                 {
-                    uint _e30 = position_2;
-                    uint _e31 = i_8;
-                    metal::float4 rows_2 = weights_tile.inner[((_e30 + _e31) * Q_STRIDE) + place_9.quad_];
-                    uint _e39 = i_8;
-                    uint at_8 = (_e39 * 64u) + place_9.column;
-                    float _e46 = kv_tile.inner[at_8];
-                    metal::float4 _e48 = o0_;
-                    o0_ = metal::fma(metal::float4(_e46), rows_2, _e48);
-                    if (true) {
-                        float _e58 = kv_tile.inner[at_8 + 16u];
-                        metal::float4 _e60 = o1_;
-                        o1_ = metal::fma(metal::float4(_e58), rows_2, _e60);
-                        float _e66 = kv_tile.inner[at_8 + 32u];
-                        metal::float4 _e68 = o2_;
-                        o2_ = metal::fma(metal::float4(_e66), rows_2, _e68);
-                        float _e74 = kv_tile.inner[at_8 + 48u];
-                        metal::float4 _e76 = o3_;
-                        o3_ = metal::fma(metal::float4(_e74), rows_2, _e76);
+                    uint _e38 = position_3;
+                    uint _e39 = i_4;
+                    metal::float4 rows_2 = weights_tile.inner[((_e38 + _e39) * Q_STRIDE) + place_8.quad_];
+                    uint _e47 = i_4;
+                    uint at_6 = (_e47 * 64u) + place_8.column;
+                    j_7 = 0u;
+                    bool loop_init_13 = true;
+                    while(true) {
+                        if (!loop_init_13) {
+                            uint _e72 = j_7;
+                            j_7 = _e72 + 1u;
+                        }
+                        loop_init_13 = false;
+                        uint _e54 = j_7;
+                        if (_e54 < 4u) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e57 = j_7;
+                            uint _e61 = j_7;
+                            float _e65 = kv_tile.inner[at_6 + (16u * _e61)];
+                            uint _e67 = j_7;
+                            metal::float4 _e69 = chains_1.inner[_e67];
+                            chains_1.inner[_e57] = metal::fma(metal::float4(_e65), rows_2, _e69);
+                        }
                     }
+                }
+            }
+            j_8 = 0u;
+            bool loop_init_14 = true;
+            while(true) {
+                if (!loop_init_14) {
+                    uint _e90 = j_8;
+                    j_8 = _e90 + 1u;
+                }
+                loop_init_14 = false;
+                uint _e79 = j_8;
+                if (_e79 < 4u) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e82 = j_8;
+                    metal::float4 _e84 = sums_2.inner[_e82];
+                    uint _e85 = j_8;
+                    metal::float4 _e87 = chains_1.inner[_e85];
+                    sums_2.inner[_e82] = _e84 + _e87;
                 }
             }
         }
     }
-    metal::float4 _e84 = o0_;
-    metal::float4 _e85 = o1_;
-    metal::float4 _e86 = o2_;
-    metal::float4 _e87 = o3_;
-    return type_13 {{_e84, _e85, _e86, _e87}};
+    type_13 _e95 = sums_2;
+    return _e95;
 }
 
 void put(
-    Place place_10,
+    Place place_9,
     uint dim_2,
     metal::float4 split_1,
     type_14 weight,
@@ -841,49 +854,49 @@ void put(
     device type_3& out,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    uint r_2 = 0u;
-    bool local_5 = {};
+    uint r_1 = 0u;
+    bool local_6 = {};
     float old_1 = {};
     float value = {};
-    bool loop_init_14 = true;
+    bool loop_init_15 = true;
     while(true) {
-        if (!loop_init_14) {
-            uint _e86 = r_2;
-            r_2 = _e86 + 1u;
+        if (!loop_init_15) {
+            uint _e86 = r_1;
+            r_1 = _e86 + 1u;
         }
-        loop_init_14 = false;
-        uint _e8 = r_2;
+        loop_init_15 = false;
+        uint _e8 = r_1;
         if (_e8 < 4u) {
         } else {
             break;
         }
         {
-            uint _e16 = r_2;
-            uint row_1 = (place_10.first_row + (place_10.quad_ * 4u)) + _e16;
+            uint _e16 = r_1;
+            uint row_2 = (place_9.first_row + (place_9.quad_ * 4u)) + _e16;
             uint _e20 = p.n_row;
-            if (row_1 < _e20) {
+            if (row_2 < _e20) {
                 uint _e26 = p.head_dim;
-                local_5 = dim_2 < _e26;
+                local_6 = dim_2 < _e26;
             } else {
-                local_5 = false;
+                local_6 = false;
             }
-            bool _e29 = local_5;
+            bool _e29 = local_6;
             if (_e29) {
-                uint _e31 = token_head(place_10.head_kv, row_1, p);
+                uint _e31 = token_head(place_9.head_kv, row_2, p);
                 uint _e34 = p.head_dim;
-                uint at_9 = (_e31 * _e34) + dim_2;
+                uint at_7 = (_e31 * _e34) + dim_2;
                 old_1 = 0.0;
                 if ((step & IS_FIRST) == 0u) {
-                    float _e45 = out[at_9];
+                    float _e45 = out[at_7];
                     old_1 = _e45;
                 }
                 float _e46 = old_1;
                 metal::float4 _e50 = fold(metal::float4(_e46), weight.inner[0], split_1, weight.inner[1]);
-                uint _e51 = r_2;
+                uint _e51 = r_1;
                 value = _e50[_e51];
                 if ((step & IS_LAST) != 0u) {
                     float _e58 = value;
-                    uint _e59 = r_2;
+                    uint _e59 = r_1;
                     value = _e58 / total_1[_e59];
                     uint _e64 = p.is_gated;
                     if (_e64 != 0u) {
@@ -896,7 +909,7 @@ void put(
                     }
                 }
                 float _e84 = value;
-                out[at_9] = _e84;
+                out[at_7] = _e84;
             }
         }
     }
@@ -912,10 +925,10 @@ struct main_Input {
 , device type_3 const& q [[buffer(1)]]
 , device type_5 const& keys [[buffer(2)]]
 , device type_5 const& values [[buffer(3)]]
-, threadgroup type_6& kv_tile
-, threadgroup type_7& q_tile
-, threadgroup type_8& weights_tile
-, threadgroup type_9& parts
+, threadgroup type_9& kv_tile
+, threadgroup type_10& q_tile
+, threadgroup type_11& weights_tile
+, threadgroup type_12& parts
 , device type_3& out [[buffer(4)]]
 , constant _mslBufferSizes& _buffer_sizes [[buffer(5)]]
 ) {
@@ -934,13 +947,13 @@ struct main_Input {
     uint _e16 = p.pos;
     uint _e19 = p.n_rep;
     uint n_block = ((_e16 + (last_row / _e19)) / BLOCK) + 1u;
-    bool loop_init_15 = true;
+    bool loop_init_16 = true;
     while(true) {
-        if (!loop_init_15) {
+        if (!loop_init_16) {
             uint _e200 = block;
             block = _e200 + 1u;
         }
-        loop_init_15 = false;
+        loop_init_16 = false;
         uint _e41 = block;
         if (_e41 < n_block) {
         } else {
@@ -948,7 +961,7 @@ struct main_Input {
         }
         {
             uint _e43 = block;
-            score(_e4, _e43, p, q, keys, kv_tile, q_tile, weights_tile, _buffer_sizes);
+            score_1(_e4, _e43, p, q, keys, kv_tile, q_tile, weights_tile, _buffer_sizes);
             Stats _e44 = softmax(_e4, weights_tile, parts);
             uint _e45 = block;
             bool is_start = (_e45 % SPLIT_BLOCKS) == 0u;
@@ -956,21 +969,21 @@ struct main_Input {
                 split = Stats {metal::float4(-1000000000000000000000000000000.0), metal::float4(0.0)};
             }
             metal::float4 _e56 = split.largest;
-            metal::float4 largest_2 = metal::max(_e56, _e44.largest);
+            metal::float4 largest_3 = metal::max(_e56, _e44.largest);
             metal::float4 _e60 = split.largest;
-            metal::float4 _e61 = fold_weight(_e60, largest_2);
-            metal::float4 _e63 = fold_weight(_e44.largest, largest_2);
+            metal::float4 _e61 = fold_weight(_e60, largest_3);
+            metal::float4 _e63 = fold_weight(_e44.largest, largest_3);
             metal::float4 _e65 = split.sum;
             metal::float4 _e67 = fold(_e65, _e61, _e44.sum, _e63);
-            split = Stats {largest_2, _e67};
+            split = Stats {largest_3, _e67};
             i = 0u;
-            bool loop_init_16 = true;
+            bool loop_init_17 = true;
             while(true) {
-                if (!loop_init_16) {
+                if (!loop_init_17) {
                     uint _e113 = i;
                     i = _e113 + 1u;
                 }
-                loop_init_16 = false;
+                loop_init_17 = false;
                 uint _e71 = i;
                 uint _e74 = p.head_dim;
                 if (_e71 < ((_e74 + 63u) / 64u)) {
@@ -982,15 +995,15 @@ struct main_Input {
                     uint _e81 = i;
                     type_13 _e84 = weigh(_e4, _e80, _e81 * 64u, p, values, kv_tile, weights_tile, _buffer_sizes);
                     j = 0u;
-                    bool loop_init_17 = true;
+                    bool loop_init_18 = true;
                     while(true) {
-                        if (!loop_init_17) {
+                        if (!loop_init_18) {
                             uint _e110 = j;
                             j = _e110 + 1u;
                         }
-                        loop_init_17 = false;
+                        loop_init_18 = false;
                         uint _e87 = j;
-                        if (_e87 < COLUMNS) {
+                        if (_e87 < 4u) {
                         } else {
                             break;
                         }
@@ -1033,13 +1046,13 @@ struct main_Input {
                 uint _e151 = block;
                 uint step_1 = ((_e151 < SPLIT_BLOCKS) ? IS_FIRST : 0u) | (is_last ? IS_LAST : 0u);
                 i_1 = 0u;
-                bool loop_init_18 = true;
+                bool loop_init_19 = true;
                 while(true) {
-                    if (!loop_init_18) {
+                    if (!loop_init_19) {
                         uint _e197 = i_1;
                         i_1 = _e197 + 1u;
                     }
-                    loop_init_18 = false;
+                    loop_init_19 = false;
                     uint _e161 = i_1;
                     uint _e164 = p.head_dim;
                     if (_e161 < ((_e164 + 63u) / 64u)) {
@@ -1048,15 +1061,15 @@ struct main_Input {
                     }
                     {
                         j_1 = 0u;
-                        bool loop_init_19 = true;
+                        bool loop_init_20 = true;
                         while(true) {
-                            if (!loop_init_19) {
+                            if (!loop_init_20) {
                                 uint _e194 = j_1;
                                 j_1 = _e194 + 1u;
                             }
-                            loop_init_19 = false;
+                            loop_init_20 = false;
                             uint _e172 = j_1;
-                            if (_e172 < COLUMNS) {
+                            if (_e172 < 4u) {
                             } else {
                                 break;
                             }

@@ -23,6 +23,10 @@ struct Params {
 };
 typedef uint type_2[1];
 typedef float type_3[1];
+struct Part {
+    uint at;
+    float weight;
+};
 
 float sigmoid(
     float x
@@ -85,60 +89,38 @@ float decay_of(
     return (x_3 > -0.25) ? _e27 : metal::exp(x_3);
 }
 
-float combined(
+uint n_part(
+    constant Params& p
+) {
+    uint _e2 = p.k;
+    uint _e5 = p.has_shared;
+    return _e2 + _e5;
+}
+
+Part part(
     uint t,
-    uint i,
+    uint j_1,
     constant Params& p,
-    device type_3 const& x_4,
-    device type_3 const& routed,
     device type_2 const& weights,
     device type_3 const& shared_gate,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    float sum = 0.0;
-    uint j = 0u;
-    bool loop_init = true;
-    while(true) {
-        if (!loop_init) {
-            uint _e40 = j;
-            j = _e40 + 1u;
-        }
-        loop_init = false;
-        uint _e6 = j;
-        uint _e9 = p.k;
-        if (_e6 < _e9) {
-        } else {
-            break;
-        }
-        {
-            uint _e13 = p.k;
-            uint _e15 = j;
-            uint pair = (t * _e13) + _e15;
-            uint _e20 = p.weight_at;
-            uint _e23 = p.weight_stride;
-            uint _e27 = weights[_e20 + (pair * _e23)];
-            float weight = as_type<float>(_e27);
-            uint _e32 = p.d;
-            float _e36 = routed[(pair * _e32) + i];
-            float _e37 = sum;
-            sum = metal::fma(weight, _e36, _e37);
-        }
-    }
-    uint _e44 = p.has_shared;
-    if (_e44 != 0u) {
-        float _e49 = shared_gate[t];
-        float _e50 = sigmoid(_e49);
-        uint _e54 = p.n_token;
-        uint _e57 = p.k;
-        uint _e62 = p.d;
-        float _e66 = routed[(((_e54 * _e57) + t) * _e62) + i];
-        float _e67 = sum;
-        sum = metal::fma(_e50, _e66, _e67);
-    }
-    uint _e72 = p.d;
-    float _e76 = x_4[(t * _e72) + i];
-    float _e77 = sum;
-    return _e76 + _e77;
+    uint _e4 = p.k;
+    uint pair = (t * _e4) + j_1;
+    uint _e10 = p.weight_at;
+    uint _e13 = p.k;
+    uint _e17 = p.k;
+    uint _e26 = p.weight_stride;
+    uint _e30 = weights[_e10 + (((t * _e13) + metal::min(j_1, metal::max(_e17, 1u) - 1u)) * _e26)];
+    float own = as_type<float>(_e30);
+    float _e34 = shared_gate[t];
+    float _e35 = sigmoid(_e34);
+    uint _e38 = p.n_token;
+    uint _e41 = p.k;
+    uint _e46 = p.k;
+    uint _e51 = p.d;
+    uint _e55 = p.k;
+    return Part {((j_1 < _e46) ? pair : ((_e38 * _e41) + t)) * _e51, (j_1 < _e55) ? own : _e35};
 }
 
 struct main_Input {
@@ -156,12 +138,14 @@ struct main_Input {
 , constant _mslBufferSizes& _buffer_sizes [[buffer(6)]]
 ) {
     bool local = {};
-    uint i_1 = (((group.y * n_group.x) + group.x) * 256u) + thread_;
+    float sum = 0.0;
+    uint j = 0u;
+    uint i = (((group.y * n_group.x) + group.x) * 256u) + thread_;
     uint _e13 = control[0];
     if (!((_e13 != 0u))) {
         uint _e21 = p.n_token;
         uint _e24 = p.d;
-        local = i_1 >= (_e21 * _e24);
+        local = i >= (_e21 * _e24);
     } else {
         local = true;
     }
@@ -169,9 +153,32 @@ struct main_Input {
     if (_e28) {
         return;
     }
-    uint _e33 = p.d;
-    uint _e37 = p.d;
-    float _e39 = combined(i_1 / _e33, i_1 % _e37, p, x_4, routed, weights, shared_gate, _buffer_sizes);
-    x_4[i_1] = _e39;
+    uint _e31 = p.d;
+    uint t_1 = i / _e31;
+    bool loop_init = true;
+    while(true) {
+        if (!loop_init) {
+            uint _e55 = j;
+            j = _e55 + 1u;
+        }
+        loop_init = false;
+        uint _e37 = j;
+        uint _e38 = n_part(p);
+        if (_e37 < _e38) {
+        } else {
+            break;
+        }
+        {
+            uint _e40 = j;
+            Part _e41 = part(t_1, _e40, p, weights, shared_gate, _buffer_sizes);
+            uint _e47 = p.d;
+            float _e51 = routed[_e41.at + (i % _e47)];
+            float _e52 = sum;
+            sum = metal::fma(_e41.weight, _e51, _e52);
+        }
+    }
+    float _e61 = x_4[i];
+    float _e62 = sum;
+    x_4[i] = _e61 + _e62;
     return;
 }

@@ -5,64 +5,32 @@
 using metal::uint;
 
 struct _mslBufferSizes {
+    uint size1;
     uint size2;
     uint size3;
     uint size4;
-    uint size5;
 };
 
-struct type_1 {
-    float inner[64];
-};
 struct Params {
     uint n_head_k;
     uint n_head_v;
     uint dk;
     uint dv;
-    uint n_conv;
     uint first;
     uint n_token;
 };
-typedef float type_3[1];
+typedef float type_2[1];
+struct type_3 {
+    float inner[2048];
+};
+struct type_4 {
+    float inner[16];
+};
+constant uint N_THREAD = 256u;
+constant uint N_TOKEN = 8u;
+constant uint DK_MAX = 256u;
 constant float L2_EPS = 0.000001;
-
-float workgroup_sum(
-    float value,
-    uint thread_1,
-    uint lane_1,
-    uint n_lane_1,
-    threadgroup type_1& partial_sums
-) {
-    float total = 0.0;
-    uint i_1 = 0u;
-    float unnamed = metal::simd_sum(value);
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    if (lane_1 == 0u) {
-        partial_sums.inner[thread_1 / n_lane_1] = unnamed;
-    }
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    bool loop_init = true;
-    while(true) {
-        if (!loop_init) {
-            uint _e25 = i_1;
-            i_1 = _e25 + 1u;
-        }
-        loop_init = false;
-        uint _e14 = i_1;
-        if (_e14 < (256u / n_lane_1)) {
-        } else {
-            break;
-        }
-        {
-            float _e18 = total;
-            uint _e20 = i_1;
-            float _e22 = partial_sums.inner[_e20];
-            total = _e18 + _e22;
-        }
-    }
-    float _e27 = total;
-    return _e27;
-}
+constant uint N_CONV = 4u;
 
 float sigmoid(
     float x
@@ -77,105 +45,96 @@ float silu(
     return (x_1 > -87.0) ? (x_1 * _e1) : 0.0;
 }
 
-float softplus(
-    float x_2
-) {
-    float series = 0.06666667;
-    float y = metal::exp(-(metal::min(metal::abs(x_2), 87.0)));
-    float z = y / (2.0 + y);
-    float square = z * z;
-    float _e12 = series;
-    series = metal::fma(_e12, square, 0.07692308);
-    float _e15 = series;
-    series = metal::fma(_e15, square, 0.09090909);
-    float _e18 = series;
-    series = metal::fma(_e18, square, 0.11111111);
-    float _e21 = series;
-    series = metal::fma(_e21, square, 0.14285715);
-    float _e24 = series;
-    series = metal::fma(_e24, square, 0.2);
-    float _e27 = series;
-    series = metal::fma(_e27, square, 0.33333334);
-    float _e30 = series;
-    series = metal::fma(_e30, square, 1.0);
-    float _e35 = series;
-    return metal::fma(2.0 * z, _e35, metal::max(x_2, 0.0));
-}
-
-float decay_of(
-    float x_3
-) {
-    float series_1 = 0.0001984127;
-    float small = metal::max(x_3, -0.25);
-    float _e5 = series_1;
-    series_1 = metal::fma(_e5, small, 0.0013888889);
-    float _e8 = series_1;
-    series_1 = metal::fma(_e8, small, 0.008333334);
-    float _e11 = series_1;
-    series_1 = metal::fma(_e11, small, 0.041666668);
-    float _e14 = series_1;
-    series_1 = metal::fma(_e14, small, 0.16666667);
-    float _e17 = series_1;
-    series_1 = metal::fma(_e17, small, 0.5);
-    float _e20 = series_1;
-    series_1 = metal::fma(_e20, small, 1.0);
-    float _e23 = series_1;
-    series_1 = metal::fma(_e23, small, 1.0);
-    float _e27 = series_1;
-    return (x_3 > -0.25) ? _e27 : metal::exp(x_3);
-}
-
 float convolve(
     uint t,
     uint channel,
     uint n_channel,
     constant Params& p,
-    device type_3 const& qkv,
-    device type_3 const& taps,
-    device type_3 const& conv_state,
+    device type_2 const& qkv,
+    device type_2 const& taps,
+    device type_2 const& conv_state,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    float sum = 0.0;
+    type_4 seen = {};
     uint j = 0u;
-    float seen = {};
-    uint _e5 = p.n_conv;
-    uint n_old = _e5 - 1u;
-    bool loop_init_1 = true;
-    while(true) {
-        if (!loop_init_1) {
-            uint _e51 = j;
-            j = _e51 + 1u;
+    uint j_1 = 0u;
+    float sum = 0.0;
+    uint j_2 = 0u;
+    if (t >= 3u) {
+        bool loop_init = true;
+        while(true) {
+            if (!loop_init) {
+                uint _e29 = j;
+                j = _e29 + 1u;
+            }
+            loop_init = false;
+            uint _e11 = j;
+            if (_e11 < N_CONV) {
+            } else {
+                break;
+            }
+            {
+                uint _e14 = j;
+                uint _e19 = p.first;
+                uint _e21 = j;
+                float _e27 = qkv[((((_e19 + t) + _e21) - 3u) * n_channel) + channel];
+                seen.inner[_e14] = _e27;
+            }
         }
-        loop_init_1 = false;
-        uint _e12 = j;
-        uint _e15 = p.n_conv;
-        if (_e12 < _e15) {
+    } else {
+        bool loop_init_1 = true;
+        while(true) {
+            if (!loop_init_1) {
+                uint _e63 = j_1;
+                j_1 = _e63 + 1u;
+            }
+            loop_init_1 = false;
+            uint _e33 = j_1;
+            if (_e33 < N_CONV) {
+            } else {
+                break;
+            }
+            {
+                uint _e36 = j_1;
+                if ((t + _e36) < 3u) {
+                    uint _e39 = j_1;
+                    uint _e42 = j_1;
+                    float _e47 = conv_state[((t + _e42) * n_channel) + channel];
+                    seen.inner[_e39] = _e47;
+                } else {
+                    uint _e48 = j_1;
+                    uint _e53 = p.first;
+                    uint _e55 = j_1;
+                    float _e61 = qkv[((((_e53 + t) + _e55) - 3u) * n_channel) + channel];
+                    seen.inner[_e48] = _e61;
+                }
+            }
+        }
+    }
+    bool loop_init_2 = true;
+    while(true) {
+        if (!loop_init_2) {
+            uint _e84 = j_2;
+            j_2 = _e84 + 1u;
+        }
+        loop_init_2 = false;
+        uint _e69 = j_2;
+        if (_e69 < N_CONV) {
         } else {
             break;
         }
         {
-            seen = 0.0;
-            uint _e19 = j;
-            if ((t + _e19) < n_old) {
-                uint _e23 = j;
-                float _e28 = conv_state[((t + _e23) * n_channel) + channel];
-                seen = _e28;
-            } else {
-                uint _e32 = p.first;
-                uint _e34 = j;
-                float _e40 = qkv[((((_e32 + t) + _e34) - n_old) * n_channel) + channel];
-                seen = _e40;
-            }
-            uint _e42 = j;
-            float _e46 = taps[(_e42 * n_channel) + channel];
-            float _e47 = seen;
-            float _e48 = sum;
-            sum = metal::fma(_e46, _e47, _e48);
+            uint _e73 = j_2;
+            float _e77 = taps[(_e73 * n_channel) + channel];
+            uint _e78 = j_2;
+            float _e80 = seen.inner[_e78];
+            float _e81 = sum;
+            sum = metal::fma(_e77, _e80, _e81);
         }
     }
-    float _e53 = sum;
-    float _e54 = silu(_e53);
-    return _e54;
+    float _e86 = sum;
+    float _e87 = silu(_e86);
+    return _e87;
 }
 
 struct main_Input {
@@ -185,70 +144,135 @@ struct main_Input {
 , uint thread_ [[thread_index_in_threadgroup]]
 , uint lane [[thread_index_in_simdgroup]]
 , uint n_lane [[threads_per_simdgroup]]
-, threadgroup type_1& partial_sums
 , constant Params& p [[buffer(0)]]
-, device type_3 const& qkv [[buffer(1)]]
-, device type_3 const& taps [[buffer(2)]]
-, device type_3 const& conv_state [[buffer(3)]]
-, device type_3& mixed [[buffer(4)]]
+, device type_2 const& qkv [[buffer(1)]]
+, device type_2 const& taps [[buffer(2)]]
+, device type_2 const& conv_state [[buffer(3)]]
+, device type_2& mixed [[buffer(4)]]
+, threadgroup type_3& rows
 , constant _mslBufferSizes& _buffer_sizes [[buffer(5)]]
 ) {
     uint i = {};
-    float own = 0.0;
+    uint i_1 = {};
+    float square = {};
+    uint dim = {};
+    uint dim_1 = {};
     uint _e6 = p.n_head_k;
     uint _e9 = p.dk;
     uint n_key = _e6 * _e9;
     uint _e15 = p.n_head_v;
     uint _e18 = p.dv;
     uint n_channel_1 = (2u * n_key) + (_e15 * _e18);
-    uint t_1 = group.y;
-    uint _e26 = p.n_head_k;
-    if (group.x >= (2u * _e26)) {
-        uint _e35 = p.n_head_k;
-        uint _e40 = p.dv;
-        uint start = (2u * n_key) + ((group.x - (2u * _e35)) * _e40);
+    uint first = group.y * N_TOKEN;
+    uint _e27 = p.n_token;
+    uint n = metal::min(N_TOKEN, _e27 - first);
+    uint _e34 = p.n_head_k;
+    if (group.x >= (2u * _e34)) {
+        uint _e43 = p.n_head_k;
+        uint _e48 = p.dv;
+        uint start = (2u * n_key) + ((group.x - (2u * _e43)) * _e48);
         i = thread_;
-        bool loop_init_2 = true;
+        bool loop_init_3 = true;
         while(true) {
-            if (!loop_init_2) {
-                uint _e58 = i;
-                i = _e58 + 256u;
+            if (!loop_init_3) {
+                uint _e75 = i;
+                i = _e75 + N_THREAD;
             }
-            loop_init_2 = false;
-            uint _e44 = i;
-            uint _e47 = p.dv;
-            if (_e44 < _e47) {
+            loop_init_3 = false;
+            uint _e52 = i;
+            uint _e55 = p.dv;
+            if (_e52 < (n * _e55)) {
             } else {
                 break;
             }
             {
-                uint _e52 = i;
-                uint _e55 = i;
-                float _e57 = convolve(t_1, start + _e55, n_channel_1, p, qkv, taps, conv_state, _buffer_sizes);
-                mixed[((t_1 * n_channel_1) + start) + _e52] = _e57;
+                uint _e58 = i;
+                uint _e61 = p.dv;
+                uint channel_1 = start + (_e58 % _e61);
+                uint _e64 = i;
+                uint _e67 = p.dv;
+                uint t_1 = first + (_e64 / _e67);
+                float _e74 = convolve(t_1, channel_1, n_channel_1, p, qkv, taps, conv_state, _buffer_sizes);
+                mixed[(t_1 * n_channel_1) + channel_1] = _e74;
             }
         }
         return;
     }
-    uint _e64 = p.dk;
-    uint channel_1 = (group.x * _e64) + thread_;
-    uint _e71 = p.dk;
-    if (thread_ < _e71) {
-        float _e73 = convolve(t_1, channel_1, n_channel_1, p, qkv, taps, conv_state, _buffer_sizes);
-        own = _e73;
+    uint _e81 = p.dk;
+    uint start_1 = group.x * _e81;
+    uint _e85 = p.dk;
+    uint _e91 = p.n_head_k;
+    float unit = (group.x < _e91) ? metal::rsqrt(static_cast<float>(_e85)) : 1.0;
+    i_1 = thread_ / n_lane;
+    bool loop_init_4 = true;
+    while(true) {
+        if (!loop_init_4) {
+            uint _e158 = i_1;
+            i_1 = _e158 + (N_THREAD / n_lane);
+        }
+        loop_init_4 = false;
+        uint _e97 = i_1;
+        if (_e97 < N_TOKEN) {
+        } else {
+            break;
+        }
+        {
+            uint _e100 = i_1;
+            uint t_2 = first + metal::min(_e100, n - 1u);
+            square = 0.0;
+            dim = lane;
+            bool loop_init_5 = true;
+            while(true) {
+                if (!loop_init_5) {
+                    uint _e125 = dim;
+                    dim = _e125 + n_lane;
+                }
+                loop_init_5 = false;
+                uint _e108 = dim;
+                uint _e111 = p.dk;
+                if (_e108 < _e111) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e113 = dim;
+                    float _e115 = convolve(t_2, start_1 + _e113, n_channel_1, p, qkv, taps, conv_state, _buffer_sizes);
+                    uint _e117 = i_1;
+                    uint _e120 = dim;
+                    rows.inner[(_e117 * DK_MAX) + _e120] = _e115;
+                    float _e123 = square;
+                    square = metal::fma(_e115, _e115, _e123);
+                }
+            }
+            float _e127 = square;
+            float unnamed = metal::simd_sum(_e127);
+            float scale = metal::rsqrt(unnamed + L2_EPS) * unit;
+            dim_1 = lane;
+            bool loop_init_6 = true;
+            while(true) {
+                if (!loop_init_6) {
+                    uint _e156 = dim_1;
+                    dim_1 = _e156 + n_lane;
+                }
+                loop_init_6 = false;
+                uint _e134 = dim_1;
+                uint _e137 = p.dk;
+                if (_e134 < _e137) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e139 = i_1;
+                    if (_e139 < n) {
+                        uint _e144 = dim_1;
+                        uint _e148 = i_1;
+                        uint _e151 = dim_1;
+                        float _e154 = rows.inner[(_e148 * DK_MAX) + _e151];
+                        mixed[((t_2 * n_channel_1) + start_1) + _e144] = _e154 * scale;
+                    }
+                }
+            }
+        }
     }
-    float _e74 = own;
-    float _e75 = own;
-    float _e77 = workgroup_sum(_e74 * _e75, thread_, lane, n_lane, partial_sums);
-    uint _e80 = p.dk;
-    uint _e86 = p.n_head_k;
-    float scale = (group.x < _e86) ? metal::rsqrt(static_cast<float>(_e80)) : 1.0;
-    uint _e92 = p.dk;
-    if (thread_ < _e92) {
-        float _e98 = own;
-        mixed[(t_1 * n_channel_1) + channel_1] = _e98 * (metal::rsqrt(_e77 + L2_EPS) * scale);
-        return;
-    } else {
-        return;
-    }
+    return;
 }

@@ -52,6 +52,9 @@ struct Column {
     uint at;
     uint stride;
 };
+struct type_12 {
+    float inner[8];
+};
 constant uint CHUNK = 64u;
 constant uint SLAB = 16u;
 constant uint STRIDE = 17u;
@@ -161,18 +164,15 @@ float channel(
     constant _mslBufferSizes& _buffer_sizes
 ) {
     bool local = {};
-    if (!((i_1 >= piece.n))) {
-        local = at >= n;
+    uint _e12 = channels(p);
+    float value = mixed[(((piece.start + metal::min(i_1, piece.n - 1u)) * _e12) + start) + metal::min(at, n - 1u)];
+    if (i_1 < piece.n) {
+        local = at < n;
     } else {
-        local = true;
+        local = false;
     }
-    bool _e12 = local;
-    if (_e12) {
-        return 0.0;
-    }
-    uint _e17 = channels(p);
-    float _e22 = mixed[(((piece.start + i_1) * _e17) + start) + at];
-    return _e22;
+    bool _e27 = local;
+    return _e27 ? value : 0.0;
 }
 
 metal::float4 four_channels(
@@ -217,7 +217,7 @@ void sum_gates(
     float sum = 0.0;
     uint i_3 = 0u;
     metal::float4 four = {};
-    uint r = {};
+    uint r_1 = {};
     float sum_1 = 0.0;
     uint i_4 = 0u;
     if (thread_1 < CHUNK) {
@@ -255,15 +255,15 @@ void sum_gates(
             }
             {
                 four = metal::float4 {};
-                r = 0u;
+                r_1 = 0u;
                 bool loop_init_1 = true;
                 while(true) {
                     if (!loop_init_1) {
-                        uint _e80 = r;
-                        r = _e80 + 1u;
+                        uint _e80 = r_1;
+                        r_1 = _e80 + 1u;
                     }
                     loop_init_1 = false;
-                    uint _e59 = r;
+                    uint _e59 = r_1;
                     if (_e59 < 4u) {
                     } else {
                         break;
@@ -271,12 +271,12 @@ void sum_gates(
                     {
                         float _e62 = sum;
                         uint _e64 = i_3;
-                        uint _e65 = r;
+                        uint _e65 = r_1;
                         float _e68 = log_gates.inner[_e64 + _e65];
                         uint _e69 = i_3;
-                        uint _e70 = r;
+                        uint _e70 = r_1;
                         sum = _e62 + (((_e69 + _e70) > thread_1) ? _e68 : 0.0);
-                        uint _e76 = r;
+                        uint _e76 = r_1;
                         float _e78 = sum;
                         four[_e76] = _e78;
                     }
@@ -341,101 +341,118 @@ void mix(
 ) {
     type_10 kk = type_10 {{metal::float4(0.0), metal::float4(0.0), metal::float4(0.0), metal::float4(0.0)}};
     type_10 qk = type_10 {{metal::float4(0.0), metal::float4(0.0), metal::float4(0.0), metal::float4(0.0)}};
+    metal::float4 k_four = {};
+    metal::float4 q_four = {};
     uint dim = 0u;
-    uint r_1 = {};
+    uint r_2 = {};
     uint d = {};
     uint j_1 = {};
     uint j_2 = 0u;
     uint quad_ = thread_2 / 16u;
     uint column_2 = thread_2 % 16u;
+    uint _e30 = p.n_head_k;
+    uint _e34 = p.dk;
+    uint k_at = (_e30 + key_head) * _e34;
+    uint _e38 = p.dk;
+    uint q_at = key_head * _e38;
+    metal::float4 _e42 = four_channels(piece_3, quad_ * 4u, k_at, column_2, p, mixed, _buffer_sizes);
+    k_four = _e42;
+    metal::float4 _e46 = four_channels(piece_3, quad_ * 4u, q_at, column_2, p, mixed, _buffer_sizes);
+    q_four = _e46;
     bool loop_init_3 = true;
     while(true) {
         if (!loop_init_3) {
-            uint _e140 = dim;
-            dim = _e140 + SLAB;
+            uint _e162 = dim;
+            dim = _e162 + SLAB;
         }
         loop_init_3 = false;
-        uint _e30 = dim;
-        uint _e33 = p.dk;
-        if (_e30 < _e33) {
+        uint _e50 = dim;
+        uint _e53 = p.dk;
+        if (_e50 < _e53) {
         } else {
             break;
         }
         {
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            uint _e39 = p.n_head_k;
-            uint _e43 = p.dk;
-            uint _e45 = dim;
-            metal::float4 _e47 = four_channels(piece_3, quad_ * 4u, (_e39 + key_head) * _e43, _e45 + column_2, p, mixed, _buffer_sizes);
-            k_rows.inner[(column_2 * STRIDE) + quad_] = _e47;
-            r_1 = 0u;
+            metal::float4 _e60 = k_four;
+            k_rows.inner[(column_2 * STRIDE) + quad_] = _e60;
+            r_2 = 0u;
             bool loop_init_4 = true;
             while(true) {
                 if (!loop_init_4) {
-                    uint _e70 = r_1;
-                    r_1 = _e70 + 1u;
+                    uint _e79 = r_2;
+                    r_2 = _e79 + 1u;
                 }
                 loop_init_4 = false;
-                uint _e55 = r_1;
-                if (_e55 < 4u) {
+                uint _e63 = r_2;
+                if (_e63 < 4u) {
                 } else {
                     break;
                 }
                 {
-                    uint _e64 = r_1;
-                    uint _e67 = r_1;
-                    k_columns.inner[((column_2 * CHUNK) + (quad_ * 4u)) + _e64] = _e47[_e67];
+                    uint _e72 = r_2;
+                    uint _e75 = r_2;
+                    float _e77 = k_four[_e75];
+                    k_columns.inner[((column_2 * CHUNK) + (quad_ * 4u)) + _e72] = _e77;
                 }
             }
-            uint _e81 = p.dk;
-            uint _e83 = dim;
-            metal::float4 _e85 = four_channels(piece_3, quad_ * 4u, key_head * _e81, _e83 + column_2, p, mixed, _buffer_sizes);
-            q_rows.inner[(column_2 * STRIDE) + quad_] = _e85;
+            metal::float4 _e86 = q_four;
+            q_rows.inner[(column_2 * STRIDE) + quad_] = _e86;
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            uint _e87 = dim;
+            uint _e92 = p.dk;
+            if ((_e87 + SLAB) < _e92) {
+                uint _e96 = dim;
+                metal::float4 _e100 = four_channels(piece_3, quad_ * 4u, k_at, (_e96 + SLAB) + column_2, p, mixed, _buffer_sizes);
+                k_four = _e100;
+                uint _e103 = dim;
+                metal::float4 _e107 = four_channels(piece_3, quad_ * 4u, q_at, (_e103 + SLAB) + column_2, p, mixed, _buffer_sizes);
+                q_four = _e107;
+            }
             d = 0u;
             bool loop_init_5 = true;
             while(true) {
                 if (!loop_init_5) {
-                    uint _e138 = d;
-                    d = _e138 + 1u;
+                    uint _e160 = d;
+                    d = _e160 + 1u;
                 }
                 loop_init_5 = false;
-                uint _e88 = d;
-                if (_e88 < SLAB) {
+                uint _e110 = d;
+                if (_e110 < SLAB) {
                 } else {
                     break;
                 }
                 {
-                    uint _e92 = d;
-                    metal::float4 k_row = k_rows.inner[(_e92 * STRIDE) + quad_];
-                    uint _e99 = d;
-                    metal::float4 q_row = q_rows.inner[(_e99 * STRIDE) + quad_];
+                    uint _e114 = d;
+                    metal::float4 k_row = k_rows.inner[(_e114 * STRIDE) + quad_];
+                    uint _e121 = d;
+                    metal::float4 q_row = q_rows.inner[(_e121 * STRIDE) + quad_];
                     j_1 = 0u;
                     bool loop_init_6 = true;
                     while(true) {
                         if (!loop_init_6) {
-                            uint _e135 = j_1;
-                            j_1 = _e135 + 1u;
+                            uint _e157 = j_1;
+                            j_1 = _e157 + 1u;
                         }
                         loop_init_6 = false;
-                        uint _e107 = j_1;
-                        if (_e107 < 4u) {
+                        uint _e129 = j_1;
+                        if (_e129 < 4u) {
                         } else {
                             break;
                         }
                         {
-                            uint _e111 = d;
-                            uint _e116 = j_1;
-                            float _e120 = k_columns.inner[((_e111 * CHUNK) + column_2) + (16u * _e116)];
-                            metal::float4 k_column = metal::float4(_e120);
-                            uint _e122 = j_1;
-                            uint _e124 = j_1;
-                            metal::float4 _e126 = kk.inner[_e124];
-                            kk.inner[_e122] = metal::fma(k_row, k_column, _e126);
-                            uint _e128 = j_1;
-                            uint _e130 = j_1;
-                            metal::float4 _e132 = qk.inner[_e130];
-                            qk.inner[_e128] = metal::fma(q_row, k_column, _e132);
+                            uint _e133 = d;
+                            uint _e138 = j_1;
+                            float _e142 = k_columns.inner[((_e133 * CHUNK) + column_2) + (16u * _e138)];
+                            metal::float4 k_column = metal::float4(_e142);
+                            uint _e144 = j_1;
+                            uint _e146 = j_1;
+                            metal::float4 _e148 = kk.inner[_e146];
+                            kk.inner[_e144] = metal::fma(k_row, k_column, _e148);
+                            uint _e150 = j_1;
+                            uint _e152 = j_1;
+                            metal::float4 _e154 = qk.inner[_e152];
+                            qk.inner[_e150] = metal::fma(q_row, k_column, _e154);
                         }
                     }
                 }
@@ -443,52 +460,92 @@ void mix(
         }
     }
     metal::uint4 rows = metal::uint4(0u, 1u, 2u, 3u) + metal::uint4(quad_ * 4u);
-    float _e156 = betas.inner[quad_ * 4u];
-    float _e163 = betas.inner[(quad_ * 4u) + 1u];
-    float _e170 = betas.inner[(quad_ * 4u) + 2u];
-    float _e177 = betas.inner[(quad_ * 4u) + 3u];
-    metal::float4 beta_1 = metal::float4(_e156, _e163, _e170, _e177);
+    float _e178 = betas.inner[quad_ * 4u];
+    float _e185 = betas.inner[(quad_ * 4u) + 1u];
+    float _e192 = betas.inner[(quad_ * 4u) + 2u];
+    float _e199 = betas.inner[(quad_ * 4u) + 3u];
+    metal::float4 beta_1 = metal::float4(_e178, _e185, _e192, _e199);
     bool loop_init_7 = true;
     while(true) {
         if (!loop_init_7) {
-            uint _e226 = j_2;
-            j_2 = _e226 + 1u;
+            uint _e248 = j_2;
+            j_2 = _e248 + 1u;
         }
         loop_init_7 = false;
-        uint _e181 = j_2;
-        if (_e181 < 4u) {
+        uint _e203 = j_2;
+        if (_e203 < 4u) {
         } else {
             break;
         }
         {
-            uint _e185 = j_2;
-            uint token = column_2 + (16u * _e185);
-            metal::float4 _e193 = between.inner[(token * STRIDE) + quad_];
-            metal::float4 decay = metal::exp(_e193);
-            uint _e200 = j_2;
-            metal::float4 _e202 = kk.inner[_e200];
-            between.inner[(token * STRIDE) + quad_] = metal::select(metal::float4(0.0), (beta_1 * _e202) * decay, rows > metal::uint4(token));
-            uint _e216 = j_2;
-            metal::float4 _e218 = qk.inner[_e216];
-            answers[(answers_at + (token * 16u)) + quad_] = metal::select(metal::float4(0.0), _e218 * decay, rows >= metal::uint4(token));
+            uint _e207 = j_2;
+            uint token = column_2 + (16u * _e207);
+            metal::float4 _e215 = between.inner[(token * STRIDE) + quad_];
+            metal::float4 decay = metal::exp(_e215);
+            uint _e222 = j_2;
+            metal::float4 _e224 = kk.inner[_e222];
+            between.inner[(token * STRIDE) + quad_] = metal::select(metal::float4(0.0), (beta_1 * _e224) * decay, rows > metal::uint4(token));
+            uint _e238 = j_2;
+            metal::float4 _e240 = qk.inner[_e238];
+            answers[(answers_at + (token * 16u)) + quad_] = metal::select(metal::float4(0.0), _e240 * decay, rows >= metal::uint4(token));
         }
     }
     return;
 }
 
-float solved(
+type_12 solved(
     Column column,
     uint i_5,
     device type_2 const& w,
     device type_2 const& u,
     constant _mslBufferSizes& _buffer_sizes
 ) {
+    type_12 eight_1 = {};
+    uint r_3 = 0u;
+    uint r_4 = 0u;
     if (column.is_w) {
-        float _e9 = w[column.at + (i_5 * column.stride)];
-        return _e9;
+        bool loop_init_8 = true;
+        while(true) {
+            if (!loop_init_8) {
+                uint _e21 = r_3;
+                r_3 = _e21 + 1u;
+            }
+            loop_init_8 = false;
+            uint _e6 = r_3;
+            if (_e6 < 8u) {
+            } else {
+                break;
+            }
+            {
+                uint _e9 = r_3;
+                uint _e13 = r_3;
+                float _e19 = w[column.at + ((i_5 + _e13) * column.stride)];
+                eight_1.inner[_e9] = _e19;
+            }
+        }
+    } else {
+        bool loop_init_9 = true;
+        while(true) {
+            if (!loop_init_9) {
+                uint _e40 = r_4;
+                r_4 = _e40 + 1u;
+            }
+            loop_init_9 = false;
+            uint _e25 = r_4;
+            if (_e25 < 8u) {
+            } else {
+                break;
+            }
+            {
+                uint _e28 = r_4;
+                uint _e32 = r_4;
+                float _e38 = u[column.at + ((i_5 + _e32) * column.stride)];
+                eight_1.inner[_e28] = _e38;
+            }
+        }
     }
-    float _e16 = u[column.at + (i_5 * column.stride)];
-    return _e16;
+    type_12 _e42 = eight_1;
+    return _e42;
 }
 
 void solve(
@@ -527,29 +584,29 @@ metal::float4 right_side(
     constant _mslBufferSizes& _buffer_sizes
 ) {
     metal::float4 four_1 = {};
-    uint r_2 = 0u;
-    bool loop_init_8 = true;
+    uint r_5 = 0u;
+    bool loop_init_10 = true;
     while(true) {
-        if (!loop_init_8) {
-            uint _e31 = r_2;
-            r_2 = _e31 + 1u;
+        if (!loop_init_10) {
+            uint _e31 = r_5;
+            r_5 = _e31 + 1u;
         }
-        loop_init_8 = false;
-        uint _e9 = r_2;
+        loop_init_10 = false;
+        uint _e9 = r_5;
         if (_e9 < 4u) {
         } else {
             break;
         }
         {
-            uint _e12 = r_2;
+            uint _e12 = r_5;
             float _e14 = channel(piece_4, i_7 + _e12, start_2, at_2, width, p, mixed, _buffer_sizes);
-            uint _e16 = r_2;
+            uint _e16 = r_5;
             float _e19 = betas.inner[i_7 + _e16];
-            float value = _e14 * _e19;
-            uint _e21 = r_2;
-            uint _e24 = r_2;
+            float value_1 = _e14 * _e19;
+            uint _e21 = r_5;
+            uint _e24 = r_5;
             float _e27 = decays.inner[i_7 + _e24];
-            four_1[_e21] = is_w ? (value * _e27) : value;
+            four_1[_e21] = is_w ? (value_1 * _e27) : value_1;
         }
     }
     metal::float4 _e33 = four_1;
@@ -586,6 +643,8 @@ struct main_Input {
     metal::float4 high = {};
     uint a = {};
     uint j = {};
+    type_12 eight = {};
+    uint r = {};
     Piece _e3 = piece_of(group.x, p);
     uint head_1 = group.y;
     uint _e7 = p.n_head_v;
@@ -598,19 +657,19 @@ struct main_Input {
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     uint _e29 = p.n_head_k;
     uint _e33 = p.dk;
-    uint k_at = (_e29 + key_head_1) * _e33;
+    uint k_at_1 = (_e29 + key_head_1) * _e33;
     uint _e38 = p.n_head_k;
     uint _e42 = p.dk;
     uint _e46 = p.dv;
     uint v_at = ((2u * _e38) * _e42) + (head_1 * _e46);
     c = thread_;
-    bool loop_init_9 = true;
+    bool loop_init_11 = true;
     while(true) {
-        if (!loop_init_9) {
-            uint _e310 = c;
-            c = _e310 + 256u;
+        if (!loop_init_11) {
+            uint _e326 = c;
+            c = _e326 + 256u;
         }
-        loop_init_9 = false;
+        loop_init_11 = false;
         uint _e50 = c;
         uint _e53 = p.dk;
         uint _e56 = p.dv;
@@ -626,7 +685,7 @@ struct main_Input {
             uint _e67 = p.dk;
             uint _e69 = c;
             uint at_4 = is_w_1 ? _e69 : (_e64 - _e67);
-            uint start_4 = is_w_1 ? k_at : v_at;
+            uint start_4 = is_w_1 ? k_at_1 : v_at;
             uint _e74 = p.dv;
             uint _e77 = p.dk;
             uint width_1 = is_w_1 ? _e77 : _e74;
@@ -634,13 +693,13 @@ struct main_Input {
             uint _e89 = p.n_head_v;
             Column column_3 = Column {is_w_1, {}, (((_e3.start * _e82) + head_1) * width_1) + at_4, _e89 * width_1};
             i = 0u;
-            bool loop_init_10 = true;
+            bool loop_init_12 = true;
             while(true) {
-                if (!loop_init_10) {
-                    uint _e307 = i;
-                    i = _e307 + 8u;
+                if (!loop_init_12) {
+                    uint _e323 = i;
+                    i = _e323 + 8u;
                 }
-                loop_init_10 = false;
+                loop_init_12 = false;
                 uint _e94 = i;
                 if (_e94 < _e3.n) {
                 } else {
@@ -656,13 +715,13 @@ struct main_Input {
                     uint _e105 = i;
                     a = _e105 / 4u;
                     j = 0u;
-                    bool loop_init_11 = true;
+                    bool loop_init_13 = true;
                     while(true) {
-                        if (!loop_init_11) {
-                            uint _e137 = j;
-                            j = _e137 + 1u;
+                        if (!loop_init_13) {
+                            uint _e152 = j;
+                            j = _e152 + 8u;
                         }
-                        loop_init_11 = false;
+                        loop_init_13 = false;
                         uint _e111 = j;
                         uint _e112 = i;
                         if (_e111 < _e112) {
@@ -671,106 +730,126 @@ struct main_Input {
                         }
                         {
                             uint _e114 = j;
-                            float _e115 = solved(column_3, _e114, w, u, _buffer_sizes);
-                            metal::float4 x_5 = metal::float4(_e115);
-                            uint _e118 = a;
-                            metal::float4 _e120 = between.inner[_e118];
-                            metal::float4 _e122 = low;
-                            low = metal::fma(-(_e120), x_5, _e122);
-                            uint _e125 = a;
-                            metal::float4 _e129 = between.inner[_e125 + 1u];
-                            metal::float4 _e131 = high;
-                            high = metal::fma(-(_e129), x_5, _e131);
-                            uint _e133 = a;
-                            a = _e133 + STRIDE;
+                            type_12 _e115 = solved(column_3, _e114, w, u, _buffer_sizes);
+                            eight = _e115;
+                            r = 0u;
+                            bool loop_init_14 = true;
+                            while(true) {
+                                if (!loop_init_14) {
+                                    uint _e150 = r;
+                                    r = _e150 + 1u;
+                                }
+                                loop_init_14 = false;
+                                uint _e119 = r;
+                                if (_e119 < 8u) {
+                                } else {
+                                    break;
+                                }
+                                {
+                                    uint _e123 = a;
+                                    metal::float4 _e125 = between.inner[_e123];
+                                    uint _e127 = r;
+                                    float _e129 = eight.inner[_e127];
+                                    metal::float4 _e131 = low;
+                                    low = metal::fma(-(_e125), metal::float4(_e129), _e131);
+                                    uint _e134 = a;
+                                    metal::float4 _e138 = between.inner[_e134 + 1u];
+                                    uint _e140 = r;
+                                    float _e142 = eight.inner[_e140];
+                                    metal::float4 _e144 = high;
+                                    high = metal::fma(-(_e138), metal::float4(_e142), _e144);
+                                    uint _e146 = a;
+                                    a = _e146 + STRIDE;
+                                }
+                            }
                         }
                     }
-                    uint _e140 = a;
-                    metal::float4 _e142 = between.inner[_e140];
-                    metal::float4 _e144 = low;
-                    metal::float4 _e146 = low;
-                    low = metal::fma(-(_e142), _e144.xxxx, _e146);
-                    uint _e149 = a;
-                    metal::float4 _e153 = between.inner[_e149 + 1u];
-                    metal::float4 _e155 = low;
-                    metal::float4 _e157 = high;
-                    high = metal::fma(-(_e153), _e155.xxxx, _e157);
-                    uint _e159 = a;
-                    a = _e159 + STRIDE;
-                    uint _e163 = a;
-                    metal::float4 _e165 = between.inner[_e163];
-                    metal::float4 _e167 = low;
-                    metal::float4 _e169 = low;
-                    low = metal::fma(-(_e165), _e167.yyyy, _e169);
-                    uint _e172 = a;
-                    metal::float4 _e176 = between.inner[_e172 + 1u];
-                    metal::float4 _e178 = low;
-                    metal::float4 _e180 = high;
-                    high = metal::fma(-(_e176), _e178.yyyy, _e180);
-                    uint _e182 = a;
-                    a = _e182 + STRIDE;
-                    uint _e186 = a;
-                    metal::float4 _e188 = between.inner[_e186];
-                    metal::float4 _e190 = low;
-                    metal::float4 _e192 = low;
-                    low = metal::fma(-(_e188), _e190.zzzz, _e192);
-                    uint _e195 = a;
-                    metal::float4 _e199 = between.inner[_e195 + 1u];
-                    metal::float4 _e201 = low;
-                    metal::float4 _e203 = high;
-                    high = metal::fma(-(_e199), _e201.zzzz, _e203);
-                    uint _e205 = a;
-                    a = _e205 + STRIDE;
-                    uint _e209 = a;
-                    metal::float4 _e213 = between.inner[_e209 + 1u];
-                    metal::float4 _e215 = low;
-                    metal::float4 _e217 = high;
-                    high = metal::fma(-(_e213), _e215.wwww, _e217);
-                    uint _e219 = a;
-                    a = _e219 + STRIDE;
-                    uint _e223 = a;
-                    metal::float4 _e227 = between.inner[_e223 + 1u];
-                    metal::float4 _e229 = high;
-                    metal::float4 _e231 = high;
-                    high = metal::fma(-(_e227), _e229.xxxx, _e231);
-                    uint _e233 = a;
-                    a = _e233 + STRIDE;
-                    uint _e237 = a;
-                    metal::float4 _e241 = between.inner[_e237 + 1u];
-                    metal::float4 _e243 = high;
+                    uint _e156 = a;
+                    metal::float4 _e158 = between.inner[_e156];
+                    metal::float4 _e160 = low;
+                    metal::float4 _e162 = low;
+                    low = metal::fma(-(_e158), _e160.xxxx, _e162);
+                    uint _e165 = a;
+                    metal::float4 _e169 = between.inner[_e165 + 1u];
+                    metal::float4 _e171 = low;
+                    metal::float4 _e173 = high;
+                    high = metal::fma(-(_e169), _e171.xxxx, _e173);
+                    uint _e175 = a;
+                    a = _e175 + STRIDE;
+                    uint _e179 = a;
+                    metal::float4 _e181 = between.inner[_e179];
+                    metal::float4 _e183 = low;
+                    metal::float4 _e185 = low;
+                    low = metal::fma(-(_e181), _e183.yyyy, _e185);
+                    uint _e188 = a;
+                    metal::float4 _e192 = between.inner[_e188 + 1u];
+                    metal::float4 _e194 = low;
+                    metal::float4 _e196 = high;
+                    high = metal::fma(-(_e192), _e194.yyyy, _e196);
+                    uint _e198 = a;
+                    a = _e198 + STRIDE;
+                    uint _e202 = a;
+                    metal::float4 _e204 = between.inner[_e202];
+                    metal::float4 _e206 = low;
+                    metal::float4 _e208 = low;
+                    low = metal::fma(-(_e204), _e206.zzzz, _e208);
+                    uint _e211 = a;
+                    metal::float4 _e215 = between.inner[_e211 + 1u];
+                    metal::float4 _e217 = low;
+                    metal::float4 _e219 = high;
+                    high = metal::fma(-(_e215), _e217.zzzz, _e219);
+                    uint _e221 = a;
+                    a = _e221 + STRIDE;
+                    uint _e225 = a;
+                    metal::float4 _e229 = between.inner[_e225 + 1u];
+                    metal::float4 _e231 = low;
+                    metal::float4 _e233 = high;
+                    high = metal::fma(-(_e229), _e231.wwww, _e233);
+                    uint _e235 = a;
+                    a = _e235 + STRIDE;
+                    uint _e239 = a;
+                    metal::float4 _e243 = between.inner[_e239 + 1u];
                     metal::float4 _e245 = high;
-                    high = metal::fma(-(_e241), _e243.yyyy, _e245);
-                    uint _e247 = a;
-                    a = _e247 + STRIDE;
-                    uint _e251 = a;
-                    metal::float4 _e255 = between.inner[_e251 + 1u];
-                    metal::float4 _e257 = high;
+                    metal::float4 _e247 = high;
+                    high = metal::fma(-(_e243), _e245.xxxx, _e247);
+                    uint _e249 = a;
+                    a = _e249 + STRIDE;
+                    uint _e253 = a;
+                    metal::float4 _e257 = between.inner[_e253 + 1u];
                     metal::float4 _e259 = high;
-                    high = metal::fma(-(_e255), _e257.zzzz, _e259);
-                    uint _e261 = i;
-                    float _e264 = low.x;
-                    solve(column_3, _e261, _e3.n, _e264, w, u, _buffer_sizes);
-                    uint _e265 = i;
-                    float _e270 = low.y;
-                    solve(column_3, _e265 + 1u, _e3.n, _e270, w, u, _buffer_sizes);
-                    uint _e271 = i;
-                    float _e276 = low.z;
-                    solve(column_3, _e271 + 2u, _e3.n, _e276, w, u, _buffer_sizes);
+                    metal::float4 _e261 = high;
+                    high = metal::fma(-(_e257), _e259.yyyy, _e261);
+                    uint _e263 = a;
+                    a = _e263 + STRIDE;
+                    uint _e267 = a;
+                    metal::float4 _e271 = between.inner[_e267 + 1u];
+                    metal::float4 _e273 = high;
+                    metal::float4 _e275 = high;
+                    high = metal::fma(-(_e271), _e273.zzzz, _e275);
                     uint _e277 = i;
-                    float _e282 = low.w;
-                    solve(column_3, _e277 + 3u, _e3.n, _e282, w, u, _buffer_sizes);
-                    uint _e283 = i;
-                    float _e288 = high.x;
-                    solve(column_3, _e283 + 4u, _e3.n, _e288, w, u, _buffer_sizes);
-                    uint _e289 = i;
-                    float _e294 = high.y;
-                    solve(column_3, _e289 + 5u, _e3.n, _e294, w, u, _buffer_sizes);
-                    uint _e295 = i;
-                    float _e300 = high.z;
-                    solve(column_3, _e295 + 6u, _e3.n, _e300, w, u, _buffer_sizes);
-                    uint _e301 = i;
-                    float _e306 = high.w;
-                    solve(column_3, _e301 + 7u, _e3.n, _e306, w, u, _buffer_sizes);
+                    float _e280 = low.x;
+                    solve(column_3, _e277, _e3.n, _e280, w, u, _buffer_sizes);
+                    uint _e281 = i;
+                    float _e286 = low.y;
+                    solve(column_3, _e281 + 1u, _e3.n, _e286, w, u, _buffer_sizes);
+                    uint _e287 = i;
+                    float _e292 = low.z;
+                    solve(column_3, _e287 + 2u, _e3.n, _e292, w, u, _buffer_sizes);
+                    uint _e293 = i;
+                    float _e298 = low.w;
+                    solve(column_3, _e293 + 3u, _e3.n, _e298, w, u, _buffer_sizes);
+                    uint _e299 = i;
+                    float _e304 = high.x;
+                    solve(column_3, _e299 + 4u, _e3.n, _e304, w, u, _buffer_sizes);
+                    uint _e305 = i;
+                    float _e310 = high.y;
+                    solve(column_3, _e305 + 5u, _e3.n, _e310, w, u, _buffer_sizes);
+                    uint _e311 = i;
+                    float _e316 = high.z;
+                    solve(column_3, _e311 + 6u, _e3.n, _e316, w, u, _buffer_sizes);
+                    uint _e317 = i;
+                    float _e322 = high.w;
+                    solve(column_3, _e317 + 7u, _e3.n, _e322, w, u, _buffer_sizes);
                 }
             }
         }

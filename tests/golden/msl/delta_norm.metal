@@ -5,59 +5,20 @@
 using metal::uint;
 
 struct _mslBufferSizes {
+    uint size1;
     uint size2;
     uint size3;
-    uint size4;
 };
 
-struct type_1 {
-    float inner[64];
-};
 struct Params {
     uint dv;
     float eps;
     uint first;
     uint n_row;
 };
-typedef float type_3[1];
-
-float workgroup_sum(
-    float value,
-    uint thread_1,
-    uint lane_1,
-    uint n_lane_1,
-    threadgroup type_1& partial_sums
-) {
-    float total = 0.0;
-    uint i_2 = 0u;
-    float unnamed = metal::simd_sum(value);
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    if (lane_1 == 0u) {
-        partial_sums.inner[thread_1 / n_lane_1] = unnamed;
-    }
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    bool loop_init = true;
-    while(true) {
-        if (!loop_init) {
-            uint _e25 = i_2;
-            i_2 = _e25 + 1u;
-        }
-        loop_init = false;
-        uint _e14 = i_2;
-        if (_e14 < (256u / n_lane_1)) {
-        } else {
-            break;
-        }
-        {
-            float _e18 = total;
-            uint _e20 = i_2;
-            float _e22 = partial_sums.inner[_e20];
-            total = _e18 + _e22;
-        }
-    }
-    float _e27 = total;
-    return _e27;
-}
+typedef float type_2[1];
+constant uint N_THREAD = 256u;
+constant uint N_ROW = 8u;
 
 float sigmoid(
     float x
@@ -78,21 +39,21 @@ float softplus(
     float series = 0.06666667;
     float y = metal::exp(-(metal::min(metal::abs(x_2), 87.0)));
     float z_1 = y / (2.0 + y);
-    float square = z_1 * z_1;
+    float square_1 = z_1 * z_1;
     float _e12 = series;
-    series = metal::fma(_e12, square, 0.07692308);
+    series = metal::fma(_e12, square_1, 0.07692308);
     float _e15 = series;
-    series = metal::fma(_e15, square, 0.09090909);
+    series = metal::fma(_e15, square_1, 0.09090909);
     float _e18 = series;
-    series = metal::fma(_e18, square, 0.11111111);
+    series = metal::fma(_e18, square_1, 0.11111111);
     float _e21 = series;
-    series = metal::fma(_e21, square, 0.14285715);
+    series = metal::fma(_e21, square_1, 0.14285715);
     float _e24 = series;
-    series = metal::fma(_e24, square, 0.2);
+    series = metal::fma(_e24, square_1, 0.2);
     float _e27 = series;
-    series = metal::fma(_e27, square, 0.33333334);
+    series = metal::fma(_e27, square_1, 0.33333334);
     float _e30 = series;
-    series = metal::fma(_e30, square, 1.0);
+    series = metal::fma(_e30, square_1, 1.0);
     float _e35 = series;
     return metal::fma(2.0 * z_1, _e35, metal::max(x_2, 0.0));
 }
@@ -128,75 +89,98 @@ struct main_Input {
 , uint thread_ [[thread_index_in_threadgroup]]
 , uint lane [[thread_index_in_simdgroup]]
 , uint n_lane [[threads_per_simdgroup]]
-, threadgroup type_1& partial_sums
 , constant Params& p [[buffer(0)]]
-, device type_3 const& z [[buffer(1)]]
-, device type_3 const& norm [[buffer(2)]]
-, device type_3& out [[buffer(3)]]
+, device type_2 const& z [[buffer(1)]]
+, device type_2 const& norm [[buffer(2)]]
+, device type_2& out [[buffer(3)]]
 , constant _mslBufferSizes& _buffer_sizes [[buffer(4)]]
 ) {
-    float sum = 0.0;
     uint i = {};
-    uint i_1 = {};
-    uint row = (group.y * n_group.x) + group.x;
-    uint _e12 = p.n_row;
-    if (row >= _e12) {
-        return;
-    }
-    uint _e16 = p.first;
-    uint _e20 = p.dv;
-    uint start = (_e16 + row) * _e20;
-    i = thread_;
-    bool loop_init_1 = true;
+    float square = {};
+    uint c = {};
+    uint c_1 = {};
+    bool local = {};
+    uint first = ((group.y * n_group.x) + group.x) * N_ROW;
+    i = thread_ / n_lane;
+    bool loop_init = true;
     while(true) {
-        if (!loop_init_1) {
-            uint _e37 = i;
-            i = _e37 + 256u;
+        if (!loop_init) {
+            uint _e102 = i;
+            i = _e102 + (N_THREAD / n_lane);
         }
-        loop_init_1 = false;
-        uint _e25 = i;
-        uint _e28 = p.dv;
-        if (_e25 < _e28) {
+        loop_init = false;
+        uint _e14 = i;
+        if (_e14 < N_ROW) {
         } else {
             break;
         }
         {
-            uint _e31 = i;
-            float value_1 = out[start + _e31];
-            float _e35 = sum;
-            sum = metal::fma(value_1, value_1, _e35);
-        }
-    }
-    float _e40 = sum;
-    float _e41 = workgroup_sum(_e40, thread_, lane, n_lane, partial_sums);
-    uint _e44 = p.dv;
-    float mean = _e41 / static_cast<float>(_e44);
-    float _e49 = p.eps;
-    float scale = metal::rsqrt(mean + _e49);
-    i_1 = thread_;
-    bool loop_init_2 = true;
-    while(true) {
-        if (!loop_init_2) {
-            uint _e80 = i_1;
-            i_1 = _e80 + 256u;
-        }
-        loop_init_2 = false;
-        uint _e53 = i_1;
-        uint _e56 = p.dv;
-        if (_e53 < _e56) {
-        } else {
-            break;
-        }
-        {
-            uint _e59 = i_1;
-            uint _e63 = i_1;
-            float _e66 = out[start + _e63];
-            uint _e68 = i_1;
-            float _e70 = norm[_e68];
-            uint _e74 = i_1;
-            float _e77 = z[start + _e74];
-            float _e78 = silu(_e77);
-            out[start + _e59] = (_e66 * (scale * _e70)) * _e78;
+            uint _e19 = p.first;
+            uint _e20 = i;
+            uint _e24 = p.n_row;
+            uint _e31 = p.dv;
+            uint start = (_e19 + metal::min(first + _e20, _e24 - 1u)) * _e31;
+            square = 0.0;
+            c = lane;
+            bool loop_init_1 = true;
+            while(true) {
+                if (!loop_init_1) {
+                    uint _e48 = c;
+                    c = _e48 + n_lane;
+                }
+                loop_init_1 = false;
+                uint _e36 = c;
+                uint _e39 = p.dv;
+                if (_e36 < _e39) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e42 = c;
+                    float value = out[start + _e42];
+                    float _e46 = square;
+                    square = metal::fma(value, value, _e46);
+                }
+            }
+            float _e50 = square;
+            float unnamed = metal::simd_sum(_e50);
+            uint _e54 = p.dv;
+            float _e59 = p.eps;
+            float scale = metal::rsqrt((unnamed / static_cast<float>(_e54)) + _e59);
+            c_1 = lane;
+            bool loop_init_2 = true;
+            while(true) {
+                if (!loop_init_2) {
+                    uint _e100 = c_1;
+                    c_1 = _e100 + n_lane;
+                }
+                loop_init_2 = false;
+                uint _e63 = c_1;
+                uint _e66 = p.dv;
+                if (_e63 < _e66) {
+                    uint _e70 = i;
+                    uint _e74 = p.n_row;
+                    local = (first + _e70) < _e74;
+                } else {
+                    local = false;
+                }
+                bool _e77 = local;
+                if (_e77) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e79 = c_1;
+                    uint _e83 = c_1;
+                    float _e86 = out[start + _e83];
+                    uint _e88 = c_1;
+                    float _e90 = norm[_e88];
+                    uint _e94 = c_1;
+                    float _e97 = z[start + _e94];
+                    float _e98 = silu(_e97);
+                    out[start + _e79] = (_e86 * (scale * _e90)) * _e98;
+                }
+            }
         }
     }
     return;

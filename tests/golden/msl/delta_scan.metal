@@ -29,24 +29,42 @@ struct Piece {
 };
 typedef float type_2[1];
 typedef metal::float4 type_4[1];
-struct type_5 {
-    float inner[4096];
-};
 struct type_6 {
-    metal::float4 inner[544];
+    metal::float2 inner[2048];
 };
 struct type_7 {
-    float inner[1024];
+    metal::float4 inner[272];
+};
+struct type_8 {
+    metal::float2 inner[1024];
+};
+struct Place {
+    uint thread_;
+    uint head;
+    uint quad_;
+    uint lane;
+    uint q_at;
+    uint k_at;
 };
 struct type_10 {
-    metal::float4 inner[4];
+    metal::float4 inner[2];
+};
+struct type_13 {
+    metal::float2 inner[4];
+};
+struct type_14 {
+    metal::float4 inner[8];
 };
 constant uint CHUNK = 64u;
-constant uint COLUMNS = 16u;
-constant uint DK_MAX = 256u;
-constant uint SLAB = 16u;
+constant uint SLAB = 8u;
+constant uint ANSWERS = 16u;
 constant uint STRIDE = 17u;
-constant uint TOKENS = 8u;
+constant uint LANES = 32u;
+constant uint N_THREAD = 512u;
+constant uint ROWS = 64u;
+constant uint ROW_FOURS = 16u;
+constant uint TOKENS = 16u;
+constant uint N_ITEM = 0u;
 
 Piece piece_of(
     uint number_1,
@@ -90,21 +108,19 @@ float at_w(
     device type_2 const& w,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    bool local_3 = {};
-    if (!((i_1 >= piece.n))) {
-        uint _e11 = p.dk;
-        local_3 = dim_1 >= _e11;
+    bool local_2 = {};
+    uint _e13 = p.n_head_v;
+    uint _e18 = p.dk;
+    uint _e22 = p.dk;
+    float value = w[((((piece.start + metal::min(i_1, piece.n - 1u)) * _e13) + head) * _e18) + metal::min(dim_1, _e22 - 1u)];
+    if (i_1 < piece.n) {
+        uint _e35 = p.dk;
+        local_2 = dim_1 < _e35;
     } else {
-        local_3 = true;
+        local_2 = false;
     }
-    bool _e14 = local_3;
-    if (_e14) {
-        return 0.0;
-    }
-    uint _e21 = p.n_head_v;
-    uint _e26 = p.dk;
-    float _e30 = w[((((piece.start + i_1) * _e21) + head) * _e26) + dim_1];
-    return _e30;
+    bool _e38 = local_2;
+    return _e38 ? value : 0.0;
 }
 
 float at_mixed(
@@ -116,25 +132,255 @@ float at_mixed(
     device type_2 const& mixed,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    bool local_4 = {};
-    if (!((i_2 >= piece_1.n))) {
-        uint _e11 = p.dk;
-        local_4 = dim_2 >= _e11;
+    bool local_3 = {};
+    uint _e11 = channels(p);
+    uint _e16 = p.dk;
+    float value_1 = mixed[(((piece_1.start + metal::min(i_2, piece_1.n - 1u)) * _e11) + start) + metal::min(dim_2, _e16 - 1u)];
+    if (i_2 < piece_1.n) {
+        uint _e29 = p.dk;
+        local_3 = dim_2 < _e29;
     } else {
-        local_4 = true;
+        local_3 = false;
     }
-    bool _e14 = local_4;
-    if (_e14) {
-        return 0.0;
+    bool _e32 = local_3;
+    return _e32 ? value_1 : 0.0;
+}
+
+type_10 load_dims(
+    Piece piece_2,
+    Place place,
+    uint dim_3,
+    constant Params& p,
+    device type_2 const& mixed,
+    device type_2 const& w,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    type_10 fours = {};
+    uint o = 0u;
+    uint r_5 = {};
+    uint r_6 = {};
+    bool loop_init = true;
+    while(true) {
+        if (!loop_init) {
+            uint _e58 = o;
+            o = _e58 + 1u;
+        }
+        loop_init = false;
+        uint _e6 = o;
+        if (_e6 < N_ITEM) {
+        } else {
+            break;
+        }
+        {
+            uint _e10 = o;
+            uint item = place.thread_ + (_e10 * N_THREAD);
+            uint d = dim_3 + (item % SLAB);
+            uint i_3 = ((item % 128u) / SLAB) * 4u;
+            if (item < 128u) {
+                r_5 = 0u;
+                bool loop_init_1 = true;
+                while(true) {
+                    if (!loop_init_1) {
+                        uint _e39 = r_5;
+                        r_5 = _e39 + 1u;
+                    }
+                    loop_init_1 = false;
+                    uint _e27 = r_5;
+                    if (_e27 < 4u) {
+                    } else {
+                        break;
+                    }
+                    {
+                        uint _e30 = o;
+                        uint _e32 = r_5;
+                        uint _e35 = r_5;
+                        float _e37 = at_w(piece_2, place.head, i_3 + _e35, d, p, w, _buffer_sizes);
+                        fours.inner[_e30][_e32] = _e37;
+                    }
+                }
+            } else {
+                r_6 = 0u;
+                bool loop_init_2 = true;
+                while(true) {
+                    if (!loop_init_2) {
+                        uint _e55 = r_6;
+                        r_6 = _e55 + 1u;
+                    }
+                    loop_init_2 = false;
+                    uint _e43 = r_6;
+                    if (_e43 < 4u) {
+                    } else {
+                        break;
+                    }
+                    {
+                        uint _e46 = o;
+                        uint _e48 = r_6;
+                        uint _e51 = r_6;
+                        float _e53 = at_mixed(piece_2, place.q_at, i_3 + _e51, d, p, mixed, _buffer_sizes);
+                        fours.inner[_e46][_e48] = _e53;
+                    }
+                }
+            }
+        }
     }
-    uint _e19 = channels(p);
-    float _e24 = mixed[(((piece_1.start + i_2) * _e19) + start) + dim_2];
-    return _e24;
+    type_10 _e60 = fours;
+    return _e60;
+}
+
+type_10 load_answers(
+    uint answers_at,
+    Place place_1,
+    uint first_2,
+    device type_4 const& answers,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    type_10 fours_1 = {};
+    uint o_1 = 0u;
+    bool loop_init_3 = true;
+    while(true) {
+        if (!loop_init_3) {
+            uint _e24 = o_1;
+            o_1 = _e24 + 1u;
+        }
+        loop_init_3 = false;
+        uint _e6 = o_1;
+        if (_e6 < N_ITEM) {
+        } else {
+            break;
+        }
+        {
+            uint _e9 = o_1;
+            uint _e17 = o_1;
+            metal::float4 _e22 = answers[((answers_at + (first_2 * 16u)) + place_1.thread_) + (_e17 * N_THREAD)];
+            fours_1.inner[_e9] = _e22;
+        }
+    }
+    type_10 _e26 = fours_1;
+    return _e26;
+}
+
+type_10 load_keys(
+    Piece piece_3,
+    Place place_2,
+    uint gates_at,
+    uint first_3,
+    constant Params& p,
+    device type_2 const& mixed,
+    device type_2 const& gates,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    type_10 fours_2 = {};
+    uint o_2 = 0u;
+    uint r_7 = {};
+    bool loop_init_4 = true;
+    while(true) {
+        if (!loop_init_4) {
+            uint _e48 = o_2;
+            o_2 = _e48 + 1u;
+        }
+        loop_init_4 = false;
+        uint _e7 = o_2;
+        if (_e7 < N_ITEM) {
+        } else {
+            break;
+        }
+        {
+            uint _e11 = o_2;
+            uint item_1 = place_2.thread_ + (_e11 * N_THREAD);
+            uint i_4 = first_3 + (item_1 / ROW_FOURS);
+            uint dim_4 = (item_1 % ROW_FOURS) * 4u;
+            float gate = gates[(gates_at + CHUNK) + metal::min(i_4, 63u)];
+            r_7 = 0u;
+            bool loop_init_5 = true;
+            while(true) {
+                if (!loop_init_5) {
+                    uint _e45 = r_7;
+                    r_7 = _e45 + 1u;
+                }
+                loop_init_5 = false;
+                uint _e32 = r_7;
+                if (_e32 < 4u) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e35 = o_2;
+                    uint _e37 = r_7;
+                    uint _e40 = r_7;
+                    float _e42 = at_mixed(piece_3, place_2.k_at, i_4, dim_4 + _e40, p, mixed, _buffer_sizes);
+                    fours_2.inner[_e35][_e37] = gate * _e42;
+                }
+            }
+        }
+    }
+    type_10 _e50 = fours_2;
+    return _e50;
+}
+
+void store(
+    Place place_3,
+    type_10 fours_3,
+    threadgroup type_7& tile
+) {
+    type_10 items = {};
+    uint o_3 = 0u;
+    items = fours_3;
+    bool loop_init_6 = true;
+    while(true) {
+        if (!loop_init_6) {
+            uint _e19 = o_3;
+            o_3 = _e19 + 1u;
+        }
+        loop_init_6 = false;
+        uint _e5 = o_3;
+        if (_e5 < N_ITEM) {
+        } else {
+            break;
+        }
+        {
+            uint _e10 = o_3;
+            uint _e15 = o_3;
+            metal::float4 _e17 = items.inner[_e15];
+            tile.inner[place_3.thread_ + (_e10 * N_THREAD)] = _e17;
+        }
+    }
+    return;
+}
+
+void store_dims(
+    Place place_4,
+    type_10 fours_4,
+    threadgroup type_7& tile
+) {
+    type_10 items_1 = {};
+    uint o_4 = 0u;
+    items_1 = fours_4;
+    bool loop_init_7 = true;
+    while(true) {
+        if (!loop_init_7) {
+            uint _e33 = o_4;
+            o_4 = _e33 + 1u;
+        }
+        loop_init_7 = false;
+        uint _e5 = o_4;
+        if (_e5 < N_ITEM) {
+        } else {
+            break;
+        }
+        {
+            uint _e9 = o_4;
+            uint item_2 = place_4.thread_ + (_e9 * N_THREAD);
+            uint _e29 = o_4;
+            metal::float4 _e31 = items_1.inner[_e29];
+            tile.inner[((((item_2 / 128u) * SLAB) + (item_2 % SLAB)) * STRIDE) + ((item_2 % 128u) / SLAB)] = _e31;
+        }
+    }
+    return;
 }
 
 struct main_Input {
 };
-[[max_total_threads_per_threadgroup(256)]] kernel void main_(
+[[max_total_threads_per_threadgroup(512)]] kernel void main_(
   metal::uint3 group [[threadgroup_position_in_grid]]
 , uint thread_ [[thread_index_in_threadgroup]]
 , constant Params& p [[buffer(0)]]
@@ -145,400 +391,432 @@ struct main_Input {
 , device type_2 const& gates [[buffer(5)]]
 , device type_2& state [[buffer(6)]]
 , device type_2& out [[buffer(7)]]
-, threadgroup type_5& s
-, threadgroup type_6& tile
-, threadgroup type_7& learnt
+, threadgroup type_6& s
+, threadgroup type_7& tile
+, threadgroup type_8& learnt
 , constant _mslBufferSizes& _buffer_sizes [[buffer(8)]]
 ) {
     uint row = {};
-    float value = {};
-    bool local = {};
     uint number = 0u;
-    metal::float4 w_sum = {};
-    metal::float4 q_sum = {};
+    type_10 next = {};
+    type_13 rest = {};
+    uint r = {};
+    type_10 w_sums = {};
+    type_10 q_sums = {};
     uint dim = {};
     uint k = {};
-    metal::float4 o = {};
-    uint r = {};
-    float value_1 = {};
-    bool local_1 = {};
+    uint r_1 = {};
     uint first = {};
     uint j = {};
-    uint r_1 = {};
-    bool local_2 = {};
-    type_10 sums = {};
+    uint r_2 = {};
+    bool local = {};
+    bool local_1 = {};
+    type_14 sums = {};
     uint k_1 = {};
+    uint r_3 = {};
     uint first_1 = {};
-    uint item = {};
     uint i = {};
     uint k_2 = {};
     uint k_3 = {};
-    uint r_2 = {};
+    uint r_4 = {};
     uint row_1 = {};
     uint head_1 = group.x;
     uint _e5 = p.n_head_v;
     uint _e8 = p.n_head_k;
     uint key_head = head_1 / (_e5 / _e8);
-    uint quad_ = thread_ / COLUMNS;
-    uint own = thread_ % COLUMNS;
-    uint column = (group.y * COLUMNS) + own;
-    uint _e21 = p.dv;
-    bool is_inside = column < _e21;
+    uint _e17 = p.dk;
+    uint _e21 = p.n_head_k;
+    uint _e25 = p.dk;
+    Place place_5 = Place {thread_, head_1, thread_ / LANES, thread_ % LANES, key_head * _e17, (_e21 + key_head) * _e25};
+    uint quad_ = place_5.quad_;
+    uint lane = place_5.lane;
+    uint column = ((group.y * 2u) * LANES) + lane;
+    uint _e41 = p.dv;
+    metal::uint2 columns = metal::min(metal::uint2(column, column + LANES), metal::uint2(_e41 - 1u));
+    uint _e51 = p.dv;
+    metal::bool2 is_inside = metal::uint2(column, column + LANES) < metal::uint2(_e51);
     row = quad_;
-    bool loop_init = true;
+    bool loop_init_8 = true;
     while(true) {
-        if (!loop_init) {
-            uint _e59 = row;
-            row = _e59 + 16u;
+        if (!loop_init_8) {
+            uint _e100 = row;
+            row = _e100 + 16u;
         }
-        loop_init = false;
-        uint _e24 = row;
-        if (_e24 < DK_MAX) {
+        loop_init_8 = false;
+        uint _e55 = row;
+        if (_e55 < ROWS) {
         } else {
             break;
         }
         {
-            value = 0.0;
-            uint _e29 = row;
-            uint _e32 = p.dk;
-            if (_e29 < _e32) {
-                local = is_inside;
-            } else {
-                local = false;
-            }
-            bool _e37 = local;
-            if (_e37) {
-                uint _e41 = p.dk;
-                uint _e43 = row;
-                uint _e47 = p.dv;
-                float _e51 = state[(((head_1 * _e41) + _e43) * _e47) + column];
-                value = _e51;
-            }
-            uint _e53 = row;
-            float _e58 = value;
-            s.inner[(_e53 * COLUMNS) + own] = _e58;
+            uint _e60 = p.dk;
+            uint _e62 = row;
+            uint _e65 = p.dk;
+            uint _e72 = p.dv;
+            uint at = ((head_1 * _e60) + metal::min(_e62, _e65 - 1u)) * _e72;
+            uint _e75 = row;
+            float _e84 = state[at + columns.x];
+            float _e89 = state[at + columns.y];
+            uint _e91 = row;
+            uint _e94 = p.dk;
+            s.inner[(_e75 * LANES) + lane] = metal::select(metal::float2(0.0), metal::float2(_e84, _e89), metal::bool2(_e91 < _e94));
         }
     }
-    bool loop_init_1 = true;
+    bool loop_init_9 = true;
     while(true) {
-        if (!loop_init_1) {
-            uint _e516 = number;
-            number = _e516 + 1u;
+        if (!loop_init_9) {
+            uint _e629 = number;
+            number = _e629 + 1u;
         }
-        loop_init_1 = false;
-        uint _e64 = number;
-        uint _e65 = n_piece(p);
-        if (_e64 < _e65) {
+        loop_init_9 = false;
+        uint _e105 = number;
+        uint _e106 = n_piece(p);
+        if (_e105 < _e106) {
         } else {
             break;
         }
         {
-            uint _e67 = number;
-            Piece _e68 = piece_of(_e67, p);
-            uint _e69 = number;
-            uint _e72 = p.n_head_v;
-            uint gates_at = (((_e69 * _e72) + head_1) * 2u) * CHUNK;
-            uint _e79 = number;
-            uint _e82 = p.n_head_v;
-            uint answers_at = (((_e79 * _e82) + head_1) * CHUNK) * 16u;
-            w_sum = metal::float4(0.0);
-            q_sum = metal::float4(0.0);
-            dim = 0u;
-            bool loop_init_2 = true;
-            while(true) {
-                if (!loop_init_2) {
-                    uint _e182 = dim;
-                    dim = _e182 + SLAB;
-                }
-                loop_init_2 = false;
-                uint _e97 = dim;
-                uint _e100 = p.dk;
-                if (_e97 < _e100) {
-                } else {
-                    break;
-                }
-                {
-                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    uint i_3 = quad_ * 4u;
-                    uint _e104 = dim;
-                    uint d = _e104 + own;
-                    uint _e108 = p.dk;
-                    uint q_at = key_head * _e108;
-                    float _e115 = at_w(_e68, head_1, i_3, d, p, w, _buffer_sizes);
-                    float _e118 = at_w(_e68, head_1, i_3 + 1u, d, p, w, _buffer_sizes);
-                    float _e121 = at_w(_e68, head_1, i_3 + 2u, d, p, w, _buffer_sizes);
-                    float _e124 = at_w(_e68, head_1, i_3 + 3u, d, p, w, _buffer_sizes);
-                    tile.inner[(own * STRIDE) + quad_] = metal::float4(_e115, _e118, _e121, _e124);
-                    float _e133 = at_mixed(_e68, q_at, i_3, d, p, mixed, _buffer_sizes);
-                    float _e136 = at_mixed(_e68, q_at, i_3 + 1u, d, p, mixed, _buffer_sizes);
-                    float _e139 = at_mixed(_e68, q_at, i_3 + 2u, d, p, mixed, _buffer_sizes);
-                    float _e142 = at_mixed(_e68, q_at, i_3 + 3u, d, p, mixed, _buffer_sizes);
-                    tile.inner[((SLAB + own) * STRIDE) + quad_] = metal::float4(_e133, _e136, _e139, _e142);
-                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    k = 0u;
-                    bool loop_init_3 = true;
-                    while(true) {
-                        if (!loop_init_3) {
-                            uint _e180 = k;
-                            k = _e180 + 1u;
-                        }
-                        loop_init_3 = false;
-                        uint _e146 = k;
-                        if (_e146 < SLAB) {
-                        } else {
-                            break;
-                        }
-                        {
-                            uint _e150 = dim;
-                            uint _e151 = k;
-                            float _e157 = s.inner[((_e150 + _e151) * COLUMNS) + own];
-                            metal::float4 value_2 = metal::float4(_e157);
-                            uint _e160 = k;
-                            metal::float4 _e165 = tile.inner[(_e160 * STRIDE) + quad_];
-                            metal::float4 _e166 = w_sum;
-                            w_sum = metal::fma(_e165, value_2, _e166);
-                            uint _e170 = k;
-                            metal::float4 _e176 = tile.inner[((SLAB + _e170) * STRIDE) + quad_];
-                            metal::float4 _e177 = q_sum;
-                            q_sum = metal::fma(_e176, value_2, _e177);
-                        }
-                    }
-                }
-            }
-            o = metal::float4(0.0);
+            uint _e108 = number;
+            Piece _e109 = piece_of(_e108, p);
+            uint _e110 = number;
+            uint _e113 = p.n_head_v;
+            uint gates_at_1 = (((_e110 * _e113) + head_1) * 2u) * CHUNK;
+            uint _e120 = number;
+            uint _e123 = p.n_head_v;
+            uint answers_at_1 = (((_e120 * _e123) + head_1) * CHUNK) * 16u;
+            type_10 _e131 = load_dims(_e109, place_5, 0u, p, mixed, w, _buffer_sizes);
+            next = _e131;
+            rest = type_13 {};
             r = 0u;
-            bool loop_init_4 = true;
+            bool loop_init_10 = true;
             while(true) {
-                if (!loop_init_4) {
-                    uint _e241 = r;
-                    r = _e241 + 1u;
+                if (!loop_init_10) {
+                    uint _e179 = r;
+                    r = _e179 + 1u;
                 }
-                loop_init_4 = false;
-                uint _e190 = r;
-                if (_e190 < 4u) {
+                loop_init_10 = false;
+                uint _e137 = r;
+                if (_e137 < 4u) {
                 } else {
                     break;
                 }
                 {
-                    uint _e195 = r;
-                    uint i_4 = (quad_ * 4u) + _e195;
-                    value_1 = 0.0;
-                    if (i_4 < _e68.n) {
-                        local_1 = is_inside;
-                    } else {
-                        local_1 = false;
-                    }
-                    bool _e204 = local_1;
-                    if (_e204) {
-                        uint _e210 = p.n_head_v;
-                        uint _e215 = p.dv;
-                        float _e219 = u[((((_e68.start + i_4) * _e210) + head_1) * _e215) + column];
-                        uint _e220 = r;
-                        float _e222 = w_sum[_e220];
-                        value_1 = _e219 - _e222;
-                    }
-                    float _e229 = value_1;
-                    learnt.inner[(i_4 * COLUMNS) + own] = _e229;
-                    uint _e230 = r;
-                    float _e235 = gates[gates_at + i_4];
-                    uint _e236 = r;
-                    float _e238 = q_sum[_e236];
-                    o[_e230] = _e235 * _e238;
+                    uint _e142 = r;
+                    uint i_5 = (quad_ * 4u) + _e142;
+                    uint _e152 = p.n_head_v;
+                    uint _e157 = p.dv;
+                    uint at_1 = (((_e109.start + metal::min(i_5, _e109.n - 1u)) * _e152) + head_1) * _e157;
+                    uint _e159 = r;
+                    float _e165 = u[at_1 + columns.x];
+                    float _e170 = u[at_1 + columns.y];
+                    rest.inner[_e159] = metal::select(metal::float2(0.0), metal::float2(_e165, _e170), metal::bool2(i_5 < _e109.n));
                 }
             }
-            first = 0u;
-            bool loop_init_5 = true;
+            w_sums = type_10 {{metal::float4(0.0), metal::float4(0.0)}};
+            q_sums = type_10 {{metal::float4(0.0), metal::float4(0.0)}};
+            dim = 0u;
+            bool loop_init_11 = true;
             while(true) {
-                if (!loop_init_5) {
-                    uint _e285 = first;
-                    first = _e285 + SLAB;
+                if (!loop_init_11) {
+                    uint _e271 = dim;
+                    dim = _e271 + SLAB;
                 }
-                loop_init_5 = false;
-                uint _e245 = first;
-                if (_e245 < _e68.n) {
+                loop_init_11 = false;
+                uint _e195 = dim;
+                uint _e198 = p.dk;
+                if (_e195 < _e198) {
                 } else {
                     break;
                 }
                 {
                     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    uint _e251 = first;
-                    metal::float4 _e257 = answers[(answers_at + (_e251 * 16u)) + thread_];
-                    tile.inner[thread_] = _e257;
+                    type_10 _e200 = next;
+                    store_dims(place_5, _e200, tile);
                     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    j = 0u;
-                    bool loop_init_6 = true;
+                    uint _e201 = dim;
+                    uint _e206 = p.dk;
+                    if ((_e201 + SLAB) < _e206) {
+                        uint _e208 = dim;
+                        type_10 _e211 = load_dims(_e109, place_5, _e208 + SLAB, p, mixed, w, _buffer_sizes);
+                        next = _e211;
+                    } else {
+                        type_10 _e213 = load_answers(answers_at_1, place_5, 0u, answers, _buffer_sizes);
+                        next = _e213;
+                    }
+                    k = 0u;
+                    bool loop_init_12 = true;
                     while(true) {
-                        if (!loop_init_6) {
-                            uint _e283 = j;
-                            j = _e283 + 1u;
+                        if (!loop_init_12) {
+                            uint _e269 = k;
+                            k = _e269 + 1u;
                         }
-                        loop_init_6 = false;
-                        uint _e260 = j;
-                        if (_e260 < SLAB) {
+                        loop_init_12 = false;
+                        uint _e216 = k;
+                        if (_e216 < SLAB) {
                         } else {
                             break;
                         }
                         {
-                            uint _e264 = j;
-                            metal::float4 _e269 = tile.inner[(_e264 * 16u) + quad_];
-                            uint _e271 = first;
-                            uint _e272 = j;
-                            float _e278 = learnt.inner[((_e271 + _e272) * COLUMNS) + own];
-                            metal::float4 _e280 = o;
-                            o = metal::fma(_e269, metal::float4(_e278), _e280);
+                            uint _e220 = dim;
+                            uint _e221 = k;
+                            metal::float2 values = s.inner[((_e220 + _e221) * LANES) + lane];
+                            uint _e229 = k;
+                            metal::float4 w_four = tile.inner[(_e229 * STRIDE) + quad_];
+                            uint _e237 = k;
+                            metal::float4 q_four = tile.inner[((SLAB + _e237) * STRIDE) + quad_];
+                            metal::float4 _e248 = w_sums.inner[0];
+                            w_sums.inner[0] = metal::fma(w_four, metal::float4(values.x), _e248);
+                            metal::float4 _e254 = w_sums.inner[1];
+                            w_sums.inner[1] = metal::fma(w_four, metal::float4(values.y), _e254);
+                            metal::float4 _e260 = q_sums.inner[0];
+                            q_sums.inner[0] = metal::fma(q_four, metal::float4(values.x), _e260);
+                            metal::float4 _e266 = q_sums.inner[1];
+                            q_sums.inner[1] = metal::fma(q_four, metal::float4(values.y), _e266);
                         }
                     }
                 }
             }
             r_1 = 0u;
-            bool loop_init_7 = true;
+            bool loop_init_13 = true;
             while(true) {
-                if (!loop_init_7) {
-                    uint _e325 = r_1;
-                    r_1 = _e325 + 1u;
+                if (!loop_init_13) {
+                    uint _e320 = r_1;
+                    r_1 = _e320 + 1u;
                 }
-                loop_init_7 = false;
-                uint _e290 = r_1;
-                if (_e290 < 4u) {
+                loop_init_13 = false;
+                uint _e276 = r_1;
+                if (_e276 < 4u) {
                 } else {
                     break;
                 }
                 {
-                    uint _e295 = r_1;
-                    uint i_5 = (quad_ * 4u) + _e295;
-                    if (i_5 < _e68.n) {
-                        local_2 = is_inside;
+                    uint _e281 = r_1;
+                    uint i_6 = (quad_ * 4u) + _e281;
+                    uint _e288 = r_1;
+                    metal::float2 _e290 = rest.inner[_e288];
+                    uint _e292 = r_1;
+                    float _e294 = w_sums.inner[0][_e292];
+                    uint _e296 = r_1;
+                    float _e298 = w_sums.inner[1][_e296];
+                    learnt.inner[(i_6 * LANES) + lane] = _e290 - metal::float2(_e294, _e298);
+                    uint _e302 = r_1;
+                    float _e304 = q_sums.inner[0][_e302];
+                    float _e308 = gates[gates_at_1 + i_6];
+                    q_sums.inner[0][_e302] = _e304 * _e308;
+                    uint _e311 = r_1;
+                    float _e313 = q_sums.inner[1][_e311];
+                    float _e317 = gates[gates_at_1 + i_6];
+                    q_sums.inner[1][_e311] = _e313 * _e317;
+                }
+            }
+            first = 0u;
+            bool loop_init_14 = true;
+            while(true) {
+                if (!loop_init_14) {
+                    uint _e375 = first;
+                    first = _e375 + ANSWERS;
+                }
+                loop_init_14 = false;
+                uint _e324 = first;
+                if (_e324 < _e109.n) {
+                } else {
+                    break;
+                }
+                {
+                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+                    type_10 _e327 = next;
+                    store(place_5, _e327, tile);
+                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+                    uint _e328 = first;
+                    if ((_e328 + ANSWERS) < _e109.n) {
+                        uint _e333 = first;
+                        type_10 _e336 = load_answers(answers_at_1, place_5, _e333 + ANSWERS, answers, _buffer_sizes);
+                        next = _e336;
                     } else {
-                        local_2 = false;
+                        type_10 _e338 = load_keys(_e109, place_5, gates_at_1, 0u, p, mixed, gates, _buffer_sizes);
+                        next = _e338;
                     }
-                    bool _e302 = local_2;
-                    if (_e302) {
-                        uint _e306 = p.first;
-                        uint _e312 = p.n_head_v;
-                        uint _e317 = p.dv;
-                        uint _e321 = r_1;
-                        float _e323 = o[_e321];
-                        out[(((((_e306 + _e68.start) + i_5) * _e312) + head_1) * _e317) + column] = _e323;
+                    j = 0u;
+                    bool loop_init_15 = true;
+                    while(true) {
+                        if (!loop_init_15) {
+                            uint _e373 = j;
+                            j = _e373 + 1u;
+                        }
+                        loop_init_15 = false;
+                        uint _e341 = j;
+                        if (_e341 < ANSWERS) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e345 = first;
+                            uint _e346 = j;
+                            metal::float2 values_1 = learnt.inner[((_e345 + _e346) * LANES) + lane];
+                            uint _e354 = j;
+                            metal::float4 four = tile.inner[(_e354 * 16u) + quad_];
+                            metal::float4 _e364 = q_sums.inner[0];
+                            q_sums.inner[0] = metal::fma(four, metal::float4(values_1.x), _e364);
+                            metal::float4 _e370 = q_sums.inner[1];
+                            q_sums.inner[1] = metal::fma(four, metal::float4(values_1.y), _e370);
+                        }
                     }
                 }
             }
-            float whole = gates[(gates_at + _e68.n) - 1u];
-            sums = type_10 {};
-            k_1 = 0u;
-            bool loop_init_8 = true;
+            r_2 = 0u;
+            bool loop_init_16 = true;
             while(true) {
-                if (!loop_init_8) {
-                    uint _e373 = k_1;
-                    k_1 = _e373 + 1u;
+                if (!loop_init_16) {
+                    uint _e433 = r_2;
+                    r_2 = _e433 + 1u;
                 }
-                loop_init_8 = false;
-                uint _e338 = k_1;
-                if (_e338 < 4u) {
+                loop_init_16 = false;
+                uint _e380 = r_2;
+                if (_e380 < 4u) {
                 } else {
                     break;
                 }
                 {
-                    uint _e341 = k_1;
-                    uint at = (((_e341 * 64u) + (quad_ * 4u)) * COLUMNS) + own;
-                    uint _e350 = k_1;
-                    float _e354 = s.inner[at];
-                    float _e359 = s.inner[at + COLUMNS];
-                    float _e364 = s.inner[at + 32u];
-                    float _e369 = s.inner[at + 48u];
-                    sums.inner[_e350] = whole * metal::float4(_e354, _e359, _e364, _e369);
+                    uint _e385 = r_2;
+                    uint i_7 = (quad_ * 4u) + _e385;
+                    uint _e389 = p.first;
+                    uint _e395 = p.n_head_v;
+                    uint _e400 = p.dv;
+                    uint at_2 = ((((_e389 + _e109.start) + i_7) * _e395) + head_1) * _e400;
+                    if (i_7 < _e109.n) {
+                        local = is_inside.x;
+                    } else {
+                        local = false;
+                    }
+                    bool _e408 = local;
+                    if (_e408) {
+                        uint _e414 = r_2;
+                        float _e416 = q_sums.inner[0][_e414];
+                        out[at_2 + columns.x] = _e416;
+                    }
+                    if (i_7 < _e109.n) {
+                        local_1 = is_inside.y;
+                    } else {
+                        local_1 = false;
+                    }
+                    bool _e423 = local_1;
+                    if (_e423) {
+                        uint _e429 = r_2;
+                        float _e431 = q_sums.inner[1][_e429];
+                        out[at_2 + columns.y] = _e431;
+                    }
+                }
+            }
+            float whole = gates[(gates_at_1 + _e109.n) - 1u];
+            sums = type_14 {};
+            k_1 = 0u;
+            bool loop_init_17 = true;
+            while(true) {
+                if (!loop_init_17) {
+                    uint _e492 = k_1;
+                    k_1 = _e492 + 1u;
+                }
+                loop_init_17 = false;
+                uint _e446 = k_1;
+                if (_e446 < 1u) {
+                } else {
+                    break;
+                }
+                {
+                    r_3 = 0u;
+                    bool loop_init_18 = true;
+                    while(true) {
+                        if (!loop_init_18) {
+                            uint _e489 = r_3;
+                            r_3 = _e489 + 1u;
+                        }
+                        loop_init_18 = false;
+                        uint _e454 = r_3;
+                        if (_e454 < 4u) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e458 = k_1;
+                            uint _e464 = r_3;
+                            metal::float2 _e470 = s.inner[((((_e458 * 64u) + (quad_ * 4u)) + _e464) * LANES) + lane];
+                            metal::float2 values_2 = whole * _e470;
+                            uint _e473 = k_1;
+                            uint _e476 = r_3;
+                            sums.inner[2u * _e473][_e476] = values_2.x;
+                            uint _e480 = k_1;
+                            uint _e485 = r_3;
+                            sums.inner[(2u * _e480) + 1u][_e485] = values_2.y;
+                        }
+                    }
                 }
             }
             first_1 = 0u;
-            bool loop_init_9 = true;
+            bool loop_init_19 = true;
             while(true) {
-                if (!loop_init_9) {
-                    uint _e478 = first_1;
-                    first_1 = _e478 + TOKENS;
+                if (!loop_init_19) {
+                    uint _e576 = first_1;
+                    first_1 = _e576 + TOKENS;
                 }
-                loop_init_9 = false;
-                uint _e377 = first_1;
-                if (_e377 < _e68.n) {
+                loop_init_19 = false;
+                uint _e496 = first_1;
+                if (_e496 < _e109.n) {
                 } else {
                     break;
                 }
                 {
                     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    item = thread_;
-                    bool loop_init_10 = true;
-                    while(true) {
-                        if (!loop_init_10) {
-                            uint _e425 = item;
-                            item = _e425 + 256u;
-                        }
-                        loop_init_10 = false;
-                        uint _e381 = item;
-                        if (_e381 < 512u) {
-                        } else {
-                            break;
-                        }
-                        {
-                            uint _e384 = first_1;
-                            uint _e385 = item;
-                            uint i_6 = _e384 + (_e385 / 64u);
-                            uint _e389 = item;
-                            uint dim_3 = (_e389 % 64u) * 4u;
-                            uint _e396 = p.n_head_k;
-                            uint _e400 = p.dk;
-                            uint k_at = (_e396 + key_head) * _e400;
-                            float _e402 = at_mixed(_e68, k_at, i_6, dim_3, p, mixed, _buffer_sizes);
-                            float _e405 = at_mixed(_e68, k_at, i_6, dim_3 + 1u, p, mixed, _buffer_sizes);
-                            float _e408 = at_mixed(_e68, k_at, i_6, dim_3 + 2u, p, mixed, _buffer_sizes);
-                            float _e411 = at_mixed(_e68, k_at, i_6, dim_3 + 3u, p, mixed, _buffer_sizes);
-                            metal::float4 k_four = metal::float4(_e402, _e405, _e408, _e411);
-                            uint _e414 = item;
-                            float _e423 = gates[(gates_at + CHUNK) + metal::min(i_6, 63u)];
-                            tile.inner[_e414] = _e423 * k_four;
-                        }
-                    }
+                    type_10 _e499 = next;
+                    store(place_5, _e499, tile);
                     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+                    uint _e500 = first_1;
+                    if ((_e500 + TOKENS) < _e109.n) {
+                        uint _e505 = first_1;
+                        type_10 _e508 = load_keys(_e109, place_5, gates_at_1, _e505 + TOKENS, p, mixed, gates, _buffer_sizes);
+                        next = _e508;
+                    }
                     i = 0u;
-                    bool loop_init_11 = true;
+                    bool loop_init_20 = true;
                     while(true) {
-                        if (!loop_init_11) {
-                            uint _e476 = i;
-                            i = _e476 + 1u;
+                        if (!loop_init_20) {
+                            uint _e574 = i;
+                            i = _e574 + 1u;
                         }
-                        loop_init_11 = false;
-                        uint _e430 = i;
-                        if (_e430 < TOKENS) {
+                        loop_init_20 = false;
+                        uint _e511 = i;
+                        if (_e511 < TOKENS) {
                         } else {
                             break;
                         }
                         {
-                            uint _e434 = first_1;
-                            uint _e435 = i;
-                            float _e441 = learnt.inner[((_e434 + _e435) * COLUMNS) + own];
-                            metal::float4 value_3 = metal::float4(_e441);
+                            uint _e515 = first_1;
+                            uint _e516 = i;
+                            metal::float2 values_3 = learnt.inner[((_e515 + _e516) * LANES) + lane];
                             k_2 = 0u;
-                            bool loop_init_12 = true;
+                            bool loop_init_21 = true;
                             while(true) {
-                                if (!loop_init_12) {
-                                    uint _e473 = k_2;
-                                    k_2 = _e473 + 1u;
+                                if (!loop_init_21) {
+                                    uint _e571 = k_2;
+                                    k_2 = _e571 + 1u;
                                 }
-                                loop_init_12 = false;
-                                uint _e445 = k_2;
-                                if (_e445 < 4u) {
+                                loop_init_21 = false;
+                                uint _e525 = k_2;
+                                if (_e525 < 1u) {
                                 } else {
                                     break;
                                 }
                                 {
-                                    uint _e448 = k_2;
-                                    uint _e453 = p.dk;
-                                    if ((_e448 * 64u) < _e453) {
-                                        uint _e455 = k_2;
-                                        uint _e458 = i;
-                                        uint _e461 = k_2;
-                                        metal::float4 _e467 = tile.inner[((_e458 * 64u) + (_e461 * 16u)) + quad_];
-                                        uint _e468 = k_2;
-                                        metal::float4 _e470 = sums.inner[_e468];
-                                        sums.inner[_e455] = metal::fma(_e467, value_3, _e470);
-                                    }
+                                    uint _e532 = i;
+                                    uint _e535 = k_2;
+                                    metal::float4 four_1 = tile.inner[((_e532 * ROW_FOURS) + (_e535 * 16u)) + quad_];
+                                    uint _e543 = k_2;
+                                    uint _e549 = k_2;
+                                    metal::float4 _e552 = sums.inner[2u * _e549];
+                                    sums.inner[2u * _e543] = metal::fma(four_1, metal::float4(values_3.x), _e552);
+                                    uint _e555 = k_2;
+                                    uint _e563 = k_2;
+                                    metal::float4 _e568 = sums.inner[(2u * _e563) + 1u];
+                                    sums.inner[(2u * _e555) + 1u] = metal::fma(four_1, metal::float4(values_3.y), _e568);
                                 }
                             }
                         }
@@ -546,39 +824,42 @@ struct main_Input {
                 }
             }
             k_3 = 0u;
-            bool loop_init_13 = true;
+            bool loop_init_22 = true;
             while(true) {
-                if (!loop_init_13) {
-                    uint _e513 = k_3;
-                    k_3 = _e513 + 1u;
+                if (!loop_init_22) {
+                    uint _e626 = k_3;
+                    k_3 = _e626 + 1u;
                 }
-                loop_init_13 = false;
-                uint _e483 = k_3;
-                if (_e483 < 4u) {
+                loop_init_22 = false;
+                uint _e581 = k_3;
+                if (_e581 < 1u) {
                 } else {
                     break;
                 }
                 {
-                    r_2 = 0u;
-                    bool loop_init_14 = true;
+                    r_4 = 0u;
+                    bool loop_init_23 = true;
                     while(true) {
-                        if (!loop_init_14) {
-                            uint _e510 = r_2;
-                            r_2 = _e510 + 1u;
+                        if (!loop_init_23) {
+                            uint _e623 = r_4;
+                            r_4 = _e623 + 1u;
                         }
-                        loop_init_14 = false;
-                        uint _e488 = r_2;
-                        if (_e488 < 4u) {
+                        loop_init_23 = false;
+                        uint _e589 = r_4;
+                        if (_e589 < 4u) {
                         } else {
                             break;
                         }
                         {
-                            uint _e492 = k_3;
-                            uint _e498 = r_2;
-                            uint _e504 = k_3;
-                            uint _e506 = r_2;
-                            float _e508 = sums.inner[_e504][_e506];
-                            s.inner[((((_e492 * 64u) + (quad_ * 4u)) + _e498) * COLUMNS) + own] = _e508;
+                            uint _e593 = k_3;
+                            uint _e599 = r_4;
+                            uint _e606 = k_3;
+                            uint _e609 = r_4;
+                            float _e611 = sums.inner[2u * _e606][_e609];
+                            uint _e613 = k_3;
+                            uint _e618 = r_4;
+                            float _e620 = sums.inner[(2u * _e613) + 1u][_e618];
+                            s.inner[((((_e593 * 64u) + (quad_ * 4u)) + _e599) * LANES) + lane] = metal::float2(_e611, _e620);
                         }
                     }
                 }
@@ -587,27 +868,33 @@ struct main_Input {
         }
     }
     row_1 = quad_;
-    bool loop_init_15 = true;
+    bool loop_init_24 = true;
     while(true) {
-        if (!loop_init_15) {
-            uint _e544 = row_1;
-            row_1 = _e544 + 16u;
+        if (!loop_init_24) {
+            uint _e673 = row_1;
+            row_1 = _e673 + 16u;
         }
-        loop_init_15 = false;
-        uint _e519 = row_1;
-        uint _e522 = p.dk;
-        if (_e519 < _e522) {
+        loop_init_24 = false;
+        uint _e632 = row_1;
+        uint _e635 = p.dk;
+        if (_e632 < _e635) {
         } else {
             break;
         }
         {
-            if (is_inside) {
-                uint _e527 = p.dk;
-                uint _e529 = row_1;
-                uint _e533 = p.dv;
-                uint _e538 = row_1;
-                float _e543 = s.inner[(_e538 * COLUMNS) + own];
-                state[(((head_1 * _e527) + _e529) * _e533) + column] = _e543;
+            uint _e639 = p.dk;
+            uint _e641 = row_1;
+            uint _e645 = p.dv;
+            uint at_3 = ((head_1 * _e639) + _e641) * _e645;
+            if (is_inside.x) {
+                uint _e653 = row_1;
+                float _e659 = s.inner[(_e653 * LANES) + lane].x;
+                state[at_3 + columns.x] = _e659;
+            }
+            if (is_inside.y) {
+                uint _e666 = row_1;
+                float _e672 = s.inner[(_e666 * LANES) + lane].y;
+                state[at_3 + columns.y] = _e672;
             }
         }
     }

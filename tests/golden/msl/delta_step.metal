@@ -5,6 +5,7 @@
 using metal::uint;
 
 struct _mslBufferSizes {
+    uint size1;
     uint size2;
     uint size3;
     uint size4;
@@ -16,73 +17,41 @@ struct _mslBufferSizes {
     uint size10;
     uint size11;
     uint size12;
-    uint size13;
 };
 
-struct type_1 {
-    float inner[64];
-};
 struct Params {
     uint n_head_k;
     uint n_head_v;
     uint dk;
     uint dv;
-    uint n_conv;
     uint token;
     float eps;
 };
-typedef metal::atomic_uint type_4[1];
-typedef float type_5[1];
-struct type_7 {
-    metal::float2 inner[256];
+typedef metal::atomic_uint type_3[1];
+typedef float type_4[1];
+struct type_6 {
+    metal::float4 inner[64];
 };
-struct type_8 {
+struct type_7 {
     float inner[1024];
 };
-constant uint N_OWN = 64u;
+struct type_9 {
+    metal::float2 inner[512];
+};
+struct type_10 {
+    float inner[16];
+};
+struct type_12 {
+    float inner[32];
+};
+constant uint N_OWN = 32u;
 constant uint DK_MAX = 256u;
 constant uint DV_MAX = 1024u;
 constant float L2_EPS = 0.000001;
 constant uint ARRIVED_AT = 16u;
-constant uint COLUMNS = 256u;
-
-float workgroup_sum(
-    float value,
-    uint thread_1,
-    uint lane_1,
-    uint n_lane_1,
-    threadgroup type_1& partial_sums
-) {
-    float total = 0.0;
-    uint i_7 = 0u;
-    float unnamed = metal::simd_sum(value);
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    if (lane_1 == 0u) {
-        partial_sums.inner[thread_1 / n_lane_1] = unnamed;
-    }
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    bool loop_init = true;
-    while(true) {
-        if (!loop_init) {
-            uint _e25 = i_7;
-            i_7 = _e25 + 1u;
-        }
-        loop_init = false;
-        uint _e14 = i_7;
-        if (_e14 < (256u / n_lane_1)) {
-        } else {
-            break;
-        }
-        {
-            float _e18 = total;
-            uint _e20 = i_7;
-            float _e22 = partial_sums.inner[_e20];
-            total = _e18 + _e22;
-        }
-    }
-    float _e27 = total;
-    return _e27;
-}
+constant uint N_THREAD = 512u;
+constant uint COLUMNS = 128u;
+constant uint N_CONV = 4u;
 
 float sigmoid(
     float x
@@ -155,84 +124,133 @@ uint n_channel(
     return ((2u * _e3) * _e7) + (_e11 * _e14);
 }
 
-float convolve(
+uint channel_of(
+    uint head,
+    uint i_11,
+    constant Params& p
+) {
+    uint _e4 = p.n_head_v;
+    uint _e7 = p.n_head_k;
+    uint key_head = head / (_e4 / _e7);
+    uint _e13 = p.dk;
+    if (i_11 < (2u * _e13)) {
+        uint _e19 = p.n_head_k;
+        uint _e22 = p.dk;
+        uint _e28 = p.dk;
+        uint _e32 = p.dk;
+        uint _e36 = p.dk;
+        return ((((i_11 >= _e22) ? _e19 : 0u) + key_head) * _e28) + ((i_11 >= _e36) ? (i_11 - _e32) : i_11);
+    }
+    uint _e43 = p.n_head_k;
+    uint _e47 = p.dk;
+    uint _e51 = p.dv;
+    uint _e58 = p.dk;
+    return ((((2u * _e43) * _e47) + (head * _e51)) + i_11) - (2u * _e58);
+}
+
+type_10 window_of(
     uint channel,
     constant Params& p,
-    device type_5 const& qkv,
-    device type_5 const& taps,
-    device type_5 const& conv_state,
+    device type_4 const& qkv,
+    device type_4 const& conv_state,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    float sum = 0.0;
+    type_10 window = {};
     uint j = 0u;
-    uint _e1 = n_channel(p);
-    bool loop_init_1 = true;
+    bool loop_init = true;
     while(true) {
-        if (!loop_init_1) {
-            uint _e28 = j;
-            j = _e28 + 1u;
+        if (!loop_init) {
+            uint _e19 = j;
+            j = _e19 + 1u;
         }
-        loop_init_1 = false;
-        uint _e6 = j;
-        uint _e11 = p.n_conv;
-        if ((_e6 + 1u) < _e11) {
+        loop_init = false;
+        uint _e4 = j;
+        if ((_e4 + 1u) < N_CONV) {
         } else {
             break;
         }
         {
-            uint _e14 = j;
-            float _e18 = taps[(_e14 * _e1) + channel];
-            uint _e20 = j;
-            float _e24 = conv_state[(_e20 * _e1) + channel];
-            float _e25 = sum;
-            sum = metal::fma(_e18, _e24, _e25);
+            uint _e9 = j;
+            uint _e12 = j;
+            uint _e13 = n_channel(p);
+            float _e17 = conv_state[(_e12 * _e13) + channel];
+            window.inner[_e9] = _e17;
         }
     }
-    uint _e33 = p.n_conv;
-    float _e39 = taps[((_e33 - 1u) * _e1) + channel];
-    uint _e43 = p.token;
-    float _e47 = qkv[(_e43 * _e1) + channel];
-    float _e48 = sum;
-    float _e50 = silu(metal::fma(_e39, _e47, _e48));
-    return _e50;
+    uint _e29 = p.token;
+    uint _e30 = n_channel(p);
+    float _e34 = qkv[(_e29 * _e30) + channel];
+    window.inner[3u] = _e34;
+    type_10 _e35 = window;
+    return _e35;
 }
 
-void shift(
+float convolve(
     uint channel_1,
+    type_10 window_1,
     constant Params& p,
-    device type_5 const& qkv,
-    device type_5& conv_state,
+    device type_4 const& taps,
     constant _mslBufferSizes& _buffer_sizes
 ) {
+    type_10 seen = {};
+    float sum = 0.0;
     uint j_1 = 0u;
-    uint _e1 = n_channel(p);
-    bool loop_init_2 = true;
+    seen = window_1;
+    bool loop_init_1 = true;
     while(true) {
-        if (!loop_init_2) {
-            uint _e45 = j_1;
-            j_1 = _e45 + 1u;
+        if (!loop_init_1) {
+            uint _e23 = j_1;
+            j_1 = _e23 + 1u;
         }
-        loop_init_2 = false;
-        uint _e4 = j_1;
-        uint _e9 = p.n_conv;
-        if ((_e4 + 1u) < _e9) {
+        loop_init_1 = false;
+        uint _e7 = j_1;
+        if (_e7 < N_CONV) {
         } else {
             break;
         }
         {
             uint _e11 = j_1;
-            uint _e16 = p.n_conv;
-            if ((_e11 + 2u) < _e16) {
-                uint _e19 = j_1;
-                uint _e24 = j_1;
-                float _e30 = conv_state[((_e24 + 1u) * _e1) + channel_1];
-                conv_state[(_e19 * _e1) + channel_1] = _e30;
-            } else {
-                uint _e32 = j_1;
-                uint _e39 = p.token;
-                float _e43 = qkv[(_e39 * _e1) + channel_1];
-                conv_state[(_e32 * _e1) + channel_1] = _e43;
-            }
+            uint _e12 = n_channel(p);
+            float _e16 = taps[(_e11 * _e12) + channel_1];
+            uint _e17 = j_1;
+            float _e19 = seen.inner[_e17];
+            float _e20 = sum;
+            sum = metal::fma(_e16, _e19, _e20);
+        }
+    }
+    float _e25 = sum;
+    float _e26 = silu(_e25);
+    return _e26;
+}
+
+void shift(
+    uint channel_2,
+    type_10 window_2,
+    constant Params& p,
+    device type_4& conv_state,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    type_10 seen_1 = {};
+    uint j_2 = 0u;
+    seen_1 = window_2;
+    bool loop_init_2 = true;
+    while(true) {
+        if (!loop_init_2) {
+            uint _e22 = j_2;
+            j_2 = _e22 + 1u;
+        }
+        loop_init_2 = false;
+        uint _e5 = j_2;
+        if ((_e5 + 1u) < N_CONV) {
+        } else {
+            break;
+        }
+        {
+            uint _e11 = j_2;
+            uint _e12 = n_channel(p);
+            uint _e16 = j_2;
+            float _e20 = seen_1.inner[_e16 + 1u];
+            conv_state[(_e11 * _e12) + channel_2] = _e20;
         }
     }
     return;
@@ -240,53 +258,64 @@ void shift(
 
 struct main_Input {
 };
-[[max_total_threads_per_threadgroup(256)]] kernel void main_(
+[[max_total_threads_per_threadgroup(512)]] kernel void main_(
   metal::uint3 group [[threadgroup_position_in_grid]]
 , uint thread_ [[thread_index_in_threadgroup]]
 , uint lane [[thread_index_in_simdgroup]]
 , uint n_lane [[threads_per_simdgroup]]
-, threadgroup type_1& partial_sums
 , constant Params& p [[buffer(0)]]
-, device type_4& control [[buffer(1)]]
-, device type_5 const& qkv [[buffer(2)]]
-, device type_5 const& b [[buffer(3)]]
-, device type_5 const& a [[buffer(4)]]
-, device type_5 const& z [[buffer(5)]]
-, device type_5 const& taps [[buffer(6)]]
-, device type_5 const& log_decay [[buffer(7)]]
-, device type_5 const& dt_bias [[buffer(8)]]
-, device type_5 const& norm [[buffer(9)]]
-, device type_5& conv_state [[buffer(10)]]
-, device type_5& state [[buffer(11)]]
-, device type_5& out [[buffer(12)]]
-, threadgroup uint& control_word
+, device type_3& control [[buffer(1)]]
+, device type_4 const& qkv [[buffer(2)]]
+, device type_4 const& b [[buffer(3)]]
+, device type_4 const& a [[buffer(4)]]
+, device type_4 const& z [[buffer(5)]]
+, device type_4 const& taps [[buffer(6)]]
+, device type_4 const& log_decay [[buffer(7)]]
+, device type_4 const& dt_bias [[buffer(8)]]
+, device type_4 const& norm [[buffer(9)]]
+, device type_4& conv_state [[buffer(10)]]
+, device type_4& state [[buffer(11)]]
+, device type_4& out [[buffer(12)]]
 , threadgroup uint& n_arrived
-, threadgroup type_7& keys
-, threadgroup type_8& v_row
-, threadgroup type_8& o_row
-, threadgroup type_7& parts
+, threadgroup type_6& q_row
+, threadgroup type_6& k_row
+, threadgroup type_7& v_row
+, threadgroup type_7& o_row
+, threadgroup type_7& gate_row
+, threadgroup type_9& parts
 , constant _mslBufferSizes& _buffer_sizes [[buffer(13)]]
 ) {
-    type_1 own = {};
+    type_12 own = {};
     uint i = 0u;
-    float q_own = 0.0;
-    float k_own = 0.0;
     uint i_1 = {};
-    uint first = 0u;
     uint i_2 = {};
-    metal::float2 sums = {};
     uint i_3 = {};
-    uint part = {};
+    uint arrived = 0u;
+    bool local = {};
+    float q_square = 0.0;
+    float k_square = 0.0;
+    float product = 0.0;
     uint i_4 = {};
-    float square = 0.0;
+    uint first = 0u;
     uint i_5 = {};
+    metal::float2 sums = {};
     uint i_6 = {};
-    uint head = group.x;
+    uint part = {};
+    bool local_1 = {};
+    bool local_2 = {};
+    uint i_7 = {};
+    uint r = {};
+    float square = 0.0;
+    uint i_8 = {};
+    uint i_9 = {};
+    bool local_3 = {};
+    uint i_10 = {};
+    uint head_1 = group.x;
     uint first_row = (thread_ / COLUMNS) * N_OWN;
     uint _e12 = p.dk;
     uint _e16 = p.dv;
     uint _e22 = p.dv;
-    uint first_at = ((head * _e12) * _e16) + metal::min(thread_ % COLUMNS, _e22 - 1u);
+    uint first_at = ((head_1 * _e12) * _e16) + metal::min(thread_ % COLUMNS, _e22 - 1u);
     bool loop_init_3 = true;
     while(true) {
         if (!loop_init_3) {
@@ -308,295 +337,435 @@ struct main_Input {
             own.inner[_e32] = _e49;
         }
     }
-    if (thread_ == 0u) {
-        uint _e58 = metal::atomic_load_explicit(&control[0], metal::memory_order_relaxed);
-        control_word = _e58;
-    }
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    uint unnamed_1 = control_word;
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    if (unnamed_1 != 0u) {
-        return;
-    }
-    uint _e65 = p.n_head_v;
-    uint _e68 = p.n_head_k;
-    uint n_value = _e65 / _e68;
-    uint key_head = head / n_value;
-    uint _e73 = p.dk;
-    uint q_at = key_head * _e73;
-    uint _e77 = p.n_head_k;
-    uint _e81 = p.dk;
-    uint k_at = (_e77 + key_head) * _e81;
-    uint _e86 = p.n_head_k;
-    uint _e90 = p.dk;
+    uint _e55 = metal::atomic_load_explicit(&control[0], metal::memory_order_relaxed);
+    bool is_live = _e55 == 0u;
+    uint _e60 = p.token;
+    uint _e63 = p.n_head_v;
+    uint gate = (_e60 * _e63) + head_1;
+    float _e68 = b[gate];
+    float _e69 = sigmoid(_e68);
+    float _e72 = log_decay[head_1];
+    float _e76 = a[gate];
+    float _e79 = dt_bias[head_1];
+    float _e81 = softplus(_e76 + _e79);
+    float _e83 = decay_of(-(_e72) * _e81);
+    uint _e86 = p.n_head_v;
+    uint _e89 = p.n_head_k;
+    uint n_value = _e86 / _e89;
+    uint key_head_1 = head_1 / n_value;
     uint _e94 = p.dv;
-    uint v_at = ((2u * _e86) * _e90) + (head * _e94);
-    uint _e103 = p.dk;
-    if (thread_ < _e103) {
-        float _e106 = convolve(q_at + thread_, p, qkv, taps, conv_state, _buffer_sizes);
-        q_own = _e106;
-        float _e108 = convolve(k_at + thread_, p, qkv, taps, conv_state, _buffer_sizes);
-        k_own = _e108;
-    }
+    uint out_at = gate * _e94;
     i_1 = thread_;
     bool loop_init_4 = true;
     while(true) {
         if (!loop_init_4) {
-            uint _e121 = i_1;
-            i_1 = _e121 + 256u;
+            uint _e116 = i_1;
+            i_1 = _e116 + N_THREAD;
         }
         loop_init_4 = false;
-        uint _e110 = i_1;
-        uint _e113 = p.dv;
-        if (_e110 < _e113) {
+        uint _e97 = i_1;
+        uint _e100 = p.dv;
+        if (_e97 < _e100) {
         } else {
             break;
         }
         {
-            uint _e116 = i_1;
-            uint _e118 = i_1;
-            float _e120 = convolve(v_at + _e118, p, qkv, taps, conv_state, _buffer_sizes);
-            v_row.inner[_e116] = _e120;
+            uint _e103 = i_1;
+            uint _e106 = i_1;
+            float _e108 = norm[_e106];
+            uint _e110 = i_1;
+            float _e113 = z[out_at + _e110];
+            float _e114 = silu(_e113);
+            gate_row.inner[_e103] = _e108 * _e114;
         }
     }
-    float _e124 = q_own;
-    float _e125 = q_own;
-    float _e127 = workgroup_sum(_e124 * _e125, thread_, lane, n_lane, partial_sums);
-    float _e128 = k_own;
-    float _e129 = k_own;
-    float _e131 = workgroup_sum(_e128 * _e129, thread_, lane, n_lane, partial_sums);
-    float _e132 = q_own;
-    uint _e138 = p.dk;
-    q_own = _e132 * (metal::rsqrt(_e127 + L2_EPS) * metal::rsqrt(static_cast<float>(_e138)));
-    float _e143 = k_own;
-    k_own = _e143 * metal::rsqrt(_e131 + L2_EPS);
-    float _e150 = k_own;
-    float _e151 = q_own;
-    keys.inner[thread_] = metal::float2(_e150, _e151);
-    float _e153 = k_own;
-    float _e154 = q_own;
-    float _e156 = workgroup_sum(_e153 * _e154, thread_, lane, n_lane, partial_sums);
-    uint _e159 = p.token;
-    uint _e162 = p.n_head_v;
-    uint gate = (_e159 * _e162) + head;
-    float _e167 = b[gate];
-    float _e168 = sigmoid(_e167);
-    float _e171 = log_decay[head];
-    float _e175 = a[gate];
-    float _e178 = dt_bias[head];
-    float _e180 = softplus(_e175 + _e178);
-    float _e182 = decay_of(-(_e171) * _e180);
+    i_2 = thread_;
     bool loop_init_5 = true;
     while(true) {
         if (!loop_init_5) {
-            uint _e350 = first;
-            first = _e350 + COLUMNS;
+            uint _e182 = i_2;
+            i_2 = _e182 + N_THREAD;
         }
         loop_init_5 = false;
-        uint _e185 = first;
-        uint _e188 = p.dv;
-        if (_e185 < _e188) {
+        uint _e120 = i_2;
+        uint _e124 = p.dk;
+        uint _e128 = p.dv;
+        if (_e120 < ((2u * _e124) + _e128)) {
         } else {
             break;
         }
         {
-            uint _e190 = first;
-            uint column = _e190 + (thread_ % COLUMNS);
-            uint _e196 = p.dk;
-            uint _e200 = p.dv;
-            uint _e204 = p.dv;
-            uint at = ((head * _e196) * _e200) + metal::min(column, _e204 - 1u);
-            uint _e209 = first;
-            if (_e209 > 0u) {
-                i_2 = 0u;
-                bool loop_init_6 = true;
-                while(true) {
-                    if (!loop_init_6) {
-                        uint _e236 = i_2;
-                        i_2 = _e236 + 1u;
-                    }
-                    loop_init_6 = false;
-                    uint _e214 = i_2;
-                    if (_e214 < N_OWN) {
-                    } else {
-                        break;
-                    }
-                    {
-                        uint _e217 = i_2;
-                        uint _e220 = i_2;
-                        uint _e224 = p.dk;
-                        uint _e230 = p.dv;
-                        float _e234 = state[at + (metal::min(first_row + _e220, _e224 - 1u) * _e230)];
-                        own.inner[_e217] = _e234;
-                    }
-                }
-            }
-            sums = metal::float2(0.0);
-            i_3 = 0u;
-            bool loop_init_7 = true;
-            while(true) {
-                if (!loop_init_7) {
-                    uint _e258 = i_3;
-                    i_3 = _e258 + 1u;
-                }
-                loop_init_7 = false;
-                uint _e243 = i_3;
-                if (_e243 < N_OWN) {
+            uint _e131 = i_2;
+            uint _e132 = channel_of(head_1, _e131, p);
+            type_10 _e133 = window_of(_e132, p, qkv, conv_state, _buffer_sizes);
+            float _e134 = convolve(_e132, _e133, p, taps, _buffer_sizes);
+            uint _e135 = i_2;
+            uint _e138 = p.dk;
+            if (_e135 < _e138) {
+                uint _e141 = i_2;
+                uint _e145 = i_2;
+                q_row.inner[_e141 / 4u][_e145 % 4u] = _e134;
+            } else {
+                uint _e149 = i_2;
+                uint _e153 = p.dk;
+                if (_e149 < (2u * _e153)) {
+                    uint _e157 = i_2;
+                    uint _e160 = p.dk;
+                    uint _e165 = i_2;
+                    uint _e168 = p.dk;
+                    k_row.inner[(_e157 - _e160) / 4u][(_e165 - _e168) % 4u] = _e134;
                 } else {
-                    break;
-                }
-                {
-                    uint _e247 = i_3;
-                    metal::float2 _e250 = keys.inner[first_row + _e247];
-                    uint _e251 = i_3;
-                    float _e253 = own.inner[_e251];
-                    metal::float2 _e255 = sums;
-                    sums = metal::fma(_e250, metal::float2(_e253), _e255);
+                    uint _e174 = i_2;
+                    uint _e178 = p.dk;
+                    v_row.inner[_e174 - (2u * _e178)] = _e134;
+                    if (is_live) {
+                        shift(_e132, _e133, p, conv_state, _buffer_sizes);
+                    }
                 }
             }
-            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            metal::float2 _e262 = sums;
-            parts.inner[thread_] = _e262;
-            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            metal::float2 _e267 = parts.inner[thread_ % COLUMNS];
-            sums = _e267;
-            part = 1u;
-            bool loop_init_8 = true;
-            while(true) {
-                if (!loop_init_8) {
-                    uint _e288 = part;
-                    part = _e288 + 1u;
-                }
-                loop_init_8 = false;
-                uint _e270 = part;
-                if (_e270 < 1u) {
-                } else {
-                    break;
-                }
-                {
-                    metal::float2 _e276 = sums;
-                    uint _e278 = part;
-                    metal::float2 _e285 = parts.inner[(_e278 * COLUMNS) + (thread_ % COLUMNS)];
-                    sums = _e276 + _e285;
-                }
-            }
-            uint _e293 = p.dv;
-            float _e298 = v_row.inner[metal::min(column, _e293 - 1u)];
-            float _e300 = sums.x;
-            float d = _e168 * (_e298 - (_e182 * _e300));
-            uint _e306 = p.dv;
-            if (column < _e306) {
-                if (thread_ < COLUMNS) {
-                    float _e313 = sums.y;
-                    o_row.inner[column] = metal::fma(_e182, _e313, _e156 * d);
-                }
-                i_4 = 0u;
+        }
+    }
+    uint _e187 = p.dk;
+    i_3 = _e187 + thread_;
+    bool loop_init_6 = true;
+    while(true) {
+        if (!loop_init_6) {
+            uint _e213 = i_3;
+            i_3 = _e213 + N_THREAD;
+        }
+        loop_init_6 = false;
+        uint _e190 = i_3;
+        if (_e190 < DK_MAX) {
+        } else {
+            break;
+        }
+        {
+            uint _e194 = i_3;
+            uint _e198 = i_3;
+            q_row.inner[_e194 / 4u][_e198 % 4u] = 0.0;
+            uint _e204 = i_3;
+            uint _e208 = i_3;
+            k_row.inner[_e204 / 4u][_e208 % 4u] = 0.0;
+        }
+    }
+    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+    if (thread_ == 0u) {
+        local = is_live;
+    } else {
+        local = false;
+    }
+    bool _e223 = local;
+    if (_e223) {
+        uint _e229 = metal::atomic_fetch_add_explicit(&control[ARRIVED_AT + key_head_1], 1u, metal::memory_order_relaxed);
+        arrived = _e229 + 1u;
+    }
+    i_4 = lane;
+    bool loop_init_7 = true;
+    while(true) {
+        if (!loop_init_7) {
+            uint _e265 = i_4;
+            i_4 = _e265 + n_lane;
+        }
+        loop_init_7 = false;
+        uint _e239 = i_4;
+        uint _e242 = p.dk;
+        if (_e239 < ((_e242 + 3u) / 4u)) {
+        } else {
+            break;
+        }
+        {
+            uint _e249 = i_4;
+            metal::float4 q_four = q_row.inner[_e249];
+            uint _e253 = i_4;
+            metal::float4 k_four = k_row.inner[_e253];
+            float _e256 = q_square;
+            q_square = _e256 + metal::dot(q_four, q_four);
+            float _e259 = k_square;
+            k_square = _e259 + metal::dot(k_four, k_four);
+            float _e262 = product;
+            product = _e262 + metal::dot(k_four, q_four);
+        }
+    }
+    float _e267 = q_square;
+    float unnamed = metal::simd_sum(_e267);
+    uint _e274 = p.dk;
+    float q_scale = metal::rsqrt(unnamed + L2_EPS) * metal::rsqrt(static_cast<float>(_e274));
+    float _e278 = k_square;
+    float unnamed_1 = metal::simd_sum(_e278);
+    float k_scale = metal::rsqrt(unnamed_1 + L2_EPS);
+    float _e283 = product;
+    float unnamed_2 = metal::simd_sum(_e283);
+    float kq = (unnamed_2 * k_scale) * q_scale;
+    bool loop_init_8 = true;
+    while(true) {
+        if (!loop_init_8) {
+            uint _e532 = first;
+            first = _e532 + COLUMNS;
+        }
+        loop_init_8 = false;
+        uint _e289 = first;
+        uint _e292 = p.dv;
+        if (_e289 < _e292) {
+        } else {
+            break;
+        }
+        {
+            uint _e294 = first;
+            uint column = _e294 + (thread_ % COLUMNS);
+            uint _e300 = p.dk;
+            uint _e304 = p.dv;
+            uint _e308 = p.dv;
+            uint at = ((head_1 * _e300) * _e304) + metal::min(column, _e308 - 1u);
+            uint _e313 = first;
+            if (_e313 > 0u) {
+                i_5 = 0u;
                 bool loop_init_9 = true;
                 while(true) {
                     if (!loop_init_9) {
-                        uint _e348 = i_4;
-                        i_4 = _e348 + 1u;
+                        uint _e340 = i_5;
+                        i_5 = _e340 + 1u;
                     }
                     loop_init_9 = false;
-                    uint _e318 = i_4;
+                    uint _e318 = i_5;
                     if (_e318 < N_OWN) {
                     } else {
                         break;
                     }
                     {
-                        uint _e321 = i_4;
-                        uint _e325 = p.dk;
-                        if ((first_row + _e321) < _e325) {
-                            uint _e328 = i_4;
-                            uint _e332 = p.dv;
-                            uint _e337 = i_4;
-                            float _e341 = keys.inner[first_row + _e337].x;
-                            uint _e342 = i_4;
-                            float _e344 = own.inner[_e342];
-                            state[at + ((first_row + _e328) * _e332)] = metal::fma(_e341, d, _e182 * _e344);
+                        uint _e321 = i_5;
+                        uint _e324 = i_5;
+                        uint _e328 = p.dk;
+                        uint _e334 = p.dv;
+                        float _e338 = state[at + (metal::min(first_row + _e324, _e328 - 1u) * _e334)];
+                        own.inner[_e321] = _e338;
+                    }
+                }
+            }
+            sums = metal::float2(0.0);
+            i_6 = 0u;
+            bool loop_init_10 = true;
+            while(true) {
+                if (!loop_init_10) {
+                    uint _e406 = i_6;
+                    i_6 = _e406 + 4u;
+                }
+                loop_init_10 = false;
+                uint _e347 = i_6;
+                if (_e347 < N_OWN) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e351 = i_6;
+                    metal::float4 k_four_1 = k_row.inner[(first_row + _e351) / 4u];
+                    uint _e358 = i_6;
+                    metal::float4 q_four_1 = q_row.inner[(first_row + _e358) / 4u];
+                    uint _e367 = i_6;
+                    float _e369 = own.inner[_e367];
+                    metal::float2 _e371 = sums;
+                    sums = metal::fma(metal::float2(k_four_1.x, q_four_1.x), metal::float2(_e369), _e371);
+                    uint _e376 = i_6;
+                    float _e380 = own.inner[_e376 + 1u];
+                    metal::float2 _e382 = sums;
+                    sums = metal::fma(metal::float2(k_four_1.y, q_four_1.y), metal::float2(_e380), _e382);
+                    uint _e387 = i_6;
+                    float _e391 = own.inner[_e387 + 2u];
+                    metal::float2 _e393 = sums;
+                    sums = metal::fma(metal::float2(k_four_1.z, q_four_1.z), metal::float2(_e391), _e393);
+                    uint _e398 = i_6;
+                    float _e402 = own.inner[_e398 + 3u];
+                    metal::float2 _e404 = sums;
+                    sums = metal::fma(metal::float2(k_four_1.w, q_four_1.w), metal::float2(_e402), _e404);
+                }
+            }
+            metal::float2 _e411 = sums;
+            parts.inner[thread_] = _e411;
+            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            metal::float2 _e416 = parts.inner[thread_ % COLUMNS];
+            sums = _e416;
+            part = 1u;
+            bool loop_init_11 = true;
+            while(true) {
+                if (!loop_init_11) {
+                    uint _e438 = part;
+                    part = _e438 + 1u;
+                }
+                loop_init_11 = false;
+                uint _e419 = part;
+                if (_e419 < 4u) {
+                } else {
+                    break;
+                }
+                {
+                    metal::float2 _e426 = sums;
+                    uint _e428 = part;
+                    metal::float2 _e435 = parts.inner[(_e428 * COLUMNS) + (thread_ % COLUMNS)];
+                    sums = _e426 + _e435;
+                }
+            }
+            uint _e443 = p.dv;
+            float _e448 = v_row.inner[metal::min(column, _e443 - 1u)];
+            float _e450 = sums.x;
+            float d = _e69 * (_e448 - (_e83 * (k_scale * _e450)));
+            uint _e457 = p.dv;
+            if (column < _e457) {
+                local_1 = thread_ < COLUMNS;
+            } else {
+                local_1 = false;
+            }
+            bool _e464 = local_1;
+            if (_e464) {
+                float _e468 = sums.y;
+                o_row.inner[column] = metal::fma(_e83, q_scale * _e468, kq * d);
+            }
+            uint _e474 = p.dv;
+            if (column < _e474) {
+                local_2 = is_live;
+            } else {
+                local_2 = false;
+            }
+            bool _e479 = local_2;
+            if (_e479) {
+                i_7 = 0u;
+                bool loop_init_12 = true;
+                while(true) {
+                    if (!loop_init_12) {
+                        uint _e529 = i_7;
+                        i_7 = _e529 + 4u;
+                    }
+                    loop_init_12 = false;
+                    uint _e482 = i_7;
+                    if (_e482 < N_OWN) {
+                    } else {
+                        break;
+                    }
+                    {
+                        uint _e486 = i_7;
+                        metal::float4 k_four_2 = k_row.inner[(first_row + _e486) / 4u];
+                        r = 0u;
+                        bool loop_init_13 = true;
+                        while(true) {
+                            if (!loop_init_13) {
+                                uint _e527 = r;
+                                r = _e527 + 1u;
+                            }
+                            loop_init_13 = false;
+                            uint _e494 = r;
+                            if (_e494 < 4u) {
+                            } else {
+                                break;
+                            }
+                            {
+                                uint _e497 = i_7;
+                                uint _e499 = r;
+                                uint _e503 = p.dk;
+                                if (((first_row + _e497) + _e499) < _e503) {
+                                    uint _e506 = i_7;
+                                    uint _e508 = r;
+                                    uint _e512 = p.dv;
+                                    uint _e516 = r;
+                                    uint _e519 = i_7;
+                                    uint _e520 = r;
+                                    float _e523 = own.inner[_e519 + _e520];
+                                    state[at + (((first_row + _e506) + _e508) * _e512)] = metal::fma(k_four_2[_e516], k_scale * d, _e83 * _e523);
+                                }
+                            }
                         }
                     }
                 }
             }
+            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
         }
     }
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    i_5 = thread_;
-    bool loop_init_10 = true;
+    i_8 = lane;
+    bool loop_init_14 = true;
     while(true) {
-        if (!loop_init_10) {
-            uint _e371 = i_5;
-            i_5 = _e371 + 256u;
+        if (!loop_init_14) {
+            uint _e553 = i_8;
+            i_8 = _e553 + n_lane;
         }
-        loop_init_10 = false;
-        uint _e356 = i_5;
-        uint _e359 = p.dv;
-        if (_e356 < _e359) {
+        loop_init_14 = false;
+        uint _e538 = i_8;
+        uint _e541 = p.dv;
+        if (_e538 < _e541) {
         } else {
             break;
         }
         {
-            uint _e362 = i_5;
-            float _e364 = o_row.inner[_e362];
-            uint _e366 = i_5;
-            float _e368 = o_row.inner[_e366];
-            float _e369 = square;
-            square = metal::fma(_e364, _e368, _e369);
+            uint _e544 = i_8;
+            float _e546 = o_row.inner[_e544];
+            uint _e548 = i_8;
+            float _e550 = o_row.inner[_e548];
+            float _e551 = square;
+            square = metal::fma(_e546, _e550, _e551);
         }
     }
-    float _e374 = square;
-    float _e375 = workgroup_sum(_e374, thread_, lane, n_lane, partial_sums);
-    uint _e378 = p.dv;
-    float mean = _e375 / static_cast<float>(_e378);
-    float _e383 = p.eps;
-    float scale = metal::rsqrt(mean + _e383);
-    uint _e388 = p.token;
-    uint _e391 = p.n_head_v;
-    uint _e396 = p.dv;
-    uint row = ((_e388 * _e391) + head) * _e396;
-    i_6 = thread_;
-    bool loop_init_11 = true;
+    float _e555 = square;
+    float unnamed_3 = metal::simd_sum(_e555);
+    uint _e559 = p.dv;
+    float mean = unnamed_3 / static_cast<float>(_e559);
+    float _e564 = p.eps;
+    float scale = metal::rsqrt(mean + _e564);
+    i_9 = thread_;
+    bool loop_init_15 = true;
     while(true) {
-        if (!loop_init_11) {
-            uint _e427 = i_6;
-            i_6 = _e427 + 256u;
+        if (!loop_init_15) {
+            uint _e591 = i_9;
+            i_9 = _e591 + N_THREAD;
         }
-        loop_init_11 = false;
-        uint _e399 = i_6;
-        uint _e402 = p.dv;
-        if (_e399 < _e402) {
+        loop_init_15 = false;
+        uint _e568 = i_9;
+        uint _e571 = p.dv;
+        if (_e568 < _e571) {
+            local_3 = is_live;
+        } else {
+            local_3 = false;
+        }
+        bool _e576 = local_3;
+        if (_e576) {
         } else {
             break;
         }
         {
-            uint _e405 = i_6;
-            uint _e409 = i_6;
-            float _e411 = o_row.inner[_e409];
-            uint _e413 = i_6;
-            float _e415 = norm[_e413];
-            uint _e419 = i_6;
-            float _e422 = z[row + _e419];
-            float _e423 = silu(_e422);
-            out[row + _e405] = (_e411 * (scale * _e415)) * _e423;
-            uint _e425 = i_6;
-            shift(v_at + _e425, p, qkv, conv_state, _buffer_sizes);
+            uint _e578 = i_9;
+            uint _e582 = i_9;
+            float _e584 = o_row.inner[_e582];
+            uint _e587 = i_9;
+            float _e589 = gate_row.inner[_e587];
+            out[out_at + _e578] = (_e584 * scale) * _e589;
         }
     }
     if (thread_ == 0u) {
-        uint _e438 = metal::atomic_fetch_add_explicit(&control[ARRIVED_AT + key_head], 1u, metal::memory_order_relaxed);
-        n_arrived = _e438 + 1u;
+        uint _e597 = arrived;
+        n_arrived = _e597;
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    uint unnamed_2 = n_arrived;
+    uint unnamed_4 = n_arrived;
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    if (unnamed_2 == n_value) {
-        uint _e446 = p.dk;
-        if (thread_ < _e446) {
-            shift(q_at + thread_, p, qkv, conv_state, _buffer_sizes);
-            shift(k_at + thread_, p, qkv, conv_state, _buffer_sizes);
+    if (unnamed_4 == n_value) {
+        i_10 = thread_;
+        bool loop_init_16 = true;
+        while(true) {
+            if (!loop_init_16) {
+                uint _e612 = i_10;
+                i_10 = _e612 + N_THREAD;
+            }
+            loop_init_16 = false;
+            uint _e602 = i_10;
+            uint _e606 = p.dk;
+            if (_e602 < (2u * _e606)) {
+            } else {
+                break;
+            }
+            {
+                uint _e609 = i_10;
+                uint _e610 = channel_of(head_1, _e609, p);
+                type_10 _e611 = window_of(_e610, p, qkv, conv_state, _buffer_sizes);
+                shift(_e610, _e611, p, conv_state, _buffer_sizes);
+            }
         }
         if (thread_ == 0u) {
-            metal::atomic_store_explicit(&control[ARRIVED_AT + key_head], 0u, metal::memory_order_relaxed);
+            metal::atomic_store_explicit(&control[ARRIVED_AT + key_head_1], 0u, metal::memory_order_relaxed);
             return;
         } else {
             return;

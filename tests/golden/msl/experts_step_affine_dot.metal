@@ -41,22 +41,19 @@ struct Tokens {
     uint cols;
     char _pad3[8];
 };
-struct type_17 {
+struct type_18 {
     metal::uint4 inner[448];
 };
-struct type_18 {
-    metal::uint4 inner[3];
-};
-struct type_22 {
+struct type_21 {
     int inner[16];
 };
+struct type_22 {
+    metal::uint2 inner[4];
+};
 struct type_23 {
-    metal::uint4 inner[4];
+    metal::uint2 inner[8];
 };
 struct type_24 {
-    metal::uint4 inner[8];
-};
-struct type_25 {
     Chunks inner[4];
 };
 struct Params {
@@ -65,14 +62,11 @@ struct Params {
     metal::packed_uint3 planes_up;
     uint cols;
     uint rows;
-    uint n_turn;
-    char _pad6[8];
+    char _pad5[12];
 };
 constant uint CHUNK = 32u;
 constant bool BIASED = true;
-constant uint ONES = 16843009u;
-constant uint VECTORS = 7u;
-constant uint FACTS = 6u;
+constant uint VECTORS = 9u;
 constant uint NONE = 4294967295u;
 constant uint BITS = 4u;
 constant uint GROUP = 64u;
@@ -83,6 +77,7 @@ constant uint THREADS = 128u;
 constant uint TILE = 2048u;
 constant uint TILE_VECTORS = 448u;
 constant uint DEPTH = 1u;
+constant uint TURNS = 1u;
 constant uint STEP = 0u;
 
 metal::uint3 row_at(
@@ -114,7 +109,7 @@ Chunk load_chunk(
     uint i = 0u;
     uint i_1 = 0u;
     uint i_2 = 0u;
-    uint at_2 = row_1.x + (chunk * BITS);
+    uint at_3 = row_1.x + (chunk * BITS);
     if (true) {
         bool loop_init = true;
         while(true) {
@@ -130,7 +125,7 @@ Chunk load_chunk(
             }
             {
                 uint _e25 = i;
-                metal::uint4 words = w4_[(at_2 / 4u) + _e25];
+                metal::uint4 words = w4_[(at_3 / 4u) + _e25];
                 uint _e31 = i;
                 c.words.inner[4u * _e31] = words.x;
                 uint _e37 = i;
@@ -157,7 +152,7 @@ Chunk load_chunk(
                 }
                 {
                     uint _e79 = i_1;
-                    metal::uint2 words_1 = w2_[(at_2 / 2u) + _e79];
+                    metal::uint2 words_1 = w2_[(at_3 / 2u) + _e79];
                     uint _e85 = i_1;
                     c.words.inner[2u * _e85] = words_1.x;
                     uint _e91 = i_1;
@@ -180,7 +175,7 @@ Chunk load_chunk(
                 {
                     uint _e106 = i_2;
                     uint _e109 = i_2;
-                    uint _e112 = w[at_2 + _e109];
+                    uint _e112 = w[at_3 + _e109];
                     c.words.inner[_e106] = _e112;
                 }
             }
@@ -244,23 +239,37 @@ Chunks load_rows(
     return _e22;
 }
 
+metal::float2x4 columns(
+    uint at,
+    uint quarter,
+    device type_13 const& x4_,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    if (false) {
+        uint half_ = (at / 4u) + ((quarter / 2u) * 4u);
+        metal::float4 _e15 = x4_[half_];
+        metal::float4 _e20 = x4_[half_ + 1u];
+        metal::float4 _e25 = x4_[half_ + 2u];
+        metal::float4 _e30 = x4_[half_ + 3u];
+        metal::float4x4 v_1 = metal::transpose(metal::float4x4(_e15, _e20, _e25, _e30));
+        if ((quarter % 2u) == 0u) {
+            return metal::float2x4(v_1[0], v_1[1]);
+        }
+        return metal::float2x4(v_1[2], v_1[3]);
+    }
+    metal::float4 a = x4_[(at / 4u) + (2u * quarter)];
+    metal::float4 b = x4_[((at / 4u) + (2u * quarter)) + 1u];
+    if (true) {
+        return metal::float2x4(metal::float4(a.xz, b.xz), metal::float4(a.yw, b.yw));
+    }
+    return metal::float2x4(a, b);
+}
+
 uint unit_exponent(
     float largest
 ) {
     uint power = (as_type<uint>(largest) + 65793u) & 2139095040u;
     return metal::max(power, 192937984u) - 184549376u;
-}
-
-metal::float4x4 in_order(
-    metal::float4x4 v
-) {
-    if (false) {
-        return metal::transpose(v);
-    }
-    if (true) {
-        return metal::float4x4(metal::float4(v[0].xz, v[1].xz), metal::float4(v[0].yw, v[1].yw), metal::float4(v[2].xz, v[3].xz), metal::float4(v[2].yw, v[3].yw));
-    }
-    return v;
 }
 
 metal::int4 naga_f2i32(metal::float4 value) {
@@ -270,45 +279,17 @@ metal::int4 naga_f2i32(metal::float4 value) {
 metal::uint3 planes_of(
     metal::float4 x
 ) {
-    metal::uint4 b = as_type<metal::uint4>(naga_f2i32(metal::rint(x))) + metal::uint4(32896u);
-    metal::uint2 even = (b.xz & metal::uint2(16711935u)) | ((b.yw & metal::uint2(16711935u)) << metal::uint2(8u));
-    metal::uint2 odd = ((b.xz >> metal::uint2(8u)) & metal::uint2(16711935u)) | (b.yw & metal::uint2(4278255360u));
+    metal::uint4 b_1 = as_type<metal::uint4>(naga_f2i32(metal::rint(x))) + metal::uint4(32896u);
+    metal::uint2 even = (b_1.xz & metal::uint2(16711935u)) | ((b_1.yw & metal::uint2(16711935u)) << metal::uint2(8u));
+    metal::uint2 odd = ((b_1.xz >> metal::uint2(8u)) & metal::uint2(16711935u)) | (b_1.yw & metal::uint2(4278255360u));
     return metal::uint3(((even.x & 65535u) | (even.y << 16u)) ^ 2155905152u, ((odd.x & 65535u) | (odd.y << 16u)) ^ 2155905152u, (even.x >> 16u) | (even.y & 4294901760u));
-}
-
-int sum_of(
-    metal::uint4 plane
-) {
-    uint _e1 = plane.x;
-    packed_char4 reinterpreted_packed_char4_e1 = as_type<packed_char4>(_e1);
-    packed_char4 reinterpreted_packed_char4_e2 = as_type<packed_char4>(ONES);
-    uint _e4 = plane.y;
-    packed_char4 reinterpreted_packed_char4_e4 = as_type<packed_char4>(_e4);
-    packed_char4 reinterpreted_packed_char4_e5 = as_type<packed_char4>(ONES);
-    uint _e8 = plane.z;
-    packed_char4 reinterpreted_packed_char4_e8 = as_type<packed_char4>(_e8);
-    packed_char4 reinterpreted_packed_char4_e9 = as_type<packed_char4>(ONES);
-    uint _e11 = plane.w;
-    packed_char4 reinterpreted_packed_char4_e11 = as_type<packed_char4>(_e11);
-    packed_char4 reinterpreted_packed_char4_e12 = as_type<packed_char4>(ONES);
-    return as_type<int>(as_type<uint>(as_type<int>(as_type<uint>(( + reinterpreted_packed_char4_e1[0] * reinterpreted_packed_char4_e2[0] + reinterpreted_packed_char4_e1[1] * reinterpreted_packed_char4_e2[1] + reinterpreted_packed_char4_e1[2] * reinterpreted_packed_char4_e2[2] + reinterpreted_packed_char4_e1[3] * reinterpreted_packed_char4_e2[3])) + as_type<uint>(( + reinterpreted_packed_char4_e4[0] * reinterpreted_packed_char4_e5[0] + reinterpreted_packed_char4_e4[1] * reinterpreted_packed_char4_e5[1] + reinterpreted_packed_char4_e4[2] * reinterpreted_packed_char4_e5[2] + reinterpreted_packed_char4_e4[3] * reinterpreted_packed_char4_e5[3])))) + as_type<uint>(as_type<int>(as_type<uint>(( + reinterpreted_packed_char4_e8[0] * reinterpreted_packed_char4_e9[0] + reinterpreted_packed_char4_e8[1] * reinterpreted_packed_char4_e9[1] + reinterpreted_packed_char4_e8[2] * reinterpreted_packed_char4_e9[2] + reinterpreted_packed_char4_e8[3] * reinterpreted_packed_char4_e9[3])) + as_type<uint>(( + reinterpreted_packed_char4_e11[0] * reinterpreted_packed_char4_e12[0] + reinterpreted_packed_char4_e11[1] * reinterpreted_packed_char4_e12[1] + reinterpreted_packed_char4_e11[2] * reinterpreted_packed_char4_e12[2] + reinterpreted_packed_char4_e11[3] * reinterpreted_packed_char4_e12[3])))));
 }
 
 uint place(
     uint token,
-    uint k,
     uint chunk_3
 ) {
-    return (((token * VECTORS) + k) * 64u) + chunk_3;
-}
-
-int start_code(
-) {
-    return 8;
-}
-
-int naga_neg(int val) {
-    return as_type<int>(-as_type<uint>(val));
+    return ((token * 64u) + chunk_3) * VECTORS;
 }
 
 void load_tile(
@@ -316,160 +297,137 @@ void load_tile(
     uint start,
     uint thread_1,
     device type_13 const& x4_,
-    threadgroup type_17& x_tile,
+    threadgroup type_18& x_tile,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    uint first = 0u;
-    metal::float4x4 v_1 = {};
+    uint t = 0u;
+    uint first = {};
+    metal::float2x4 v = {};
+    bool local_1 = {};
     float largest_1 = {};
     float sum = {};
-    type_18 planes_1 = {};
-    uint k_1 = {};
-    int low = {};
-    int high = {};
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    uint n_half = metal::min(TILE, tokens.cols - start) / 16u;
+    uint step = {};
+    uint n_quarter = metal::min(TILE, tokens.cols - start) / 8u;
     bool loop_init_4 = true;
     while(true) {
         if (!loop_init_4) {
-            uint _e202 = first;
-            first = _e202 + THREADS;
+            uint _e123 = t;
+            t = _e123 + 1u;
         }
         loop_init_4 = false;
-        uint _e11 = first;
-        if (_e11 < (TOKENS * n_half)) {
+        uint _e11 = t;
+        if (_e11 < TOKENS) {
         } else {
             break;
         }
         {
-            uint _e15 = first;
-            uint item = _e15 + thread_1;
-            uint t_3 = item / n_half;
-            uint half_1 = item % n_half;
-            v_1 = metal::float4x4 {};
-            if (t_3 < tokens.n) {
-                uint at_3 = ((tokens.at[t_3] + start) / 4u) + (4u * half_1);
-                metal::float4 _e33 = x4_[at_3];
-                metal::float4 _e38 = x4_[at_3 + 1u];
-                metal::float4 _e43 = x4_[at_3 + 2u];
-                metal::float4 _e48 = x4_[at_3 + 3u];
-                v_1 = metal::float4x4(_e33, _e38, _e43, _e48);
-            }
-            metal::float4 _e51 = v_1[0];
-            metal::float4 _e54 = v_1[1];
-            metal::float4 _e58 = v_1[2];
-            metal::float4 _e61 = v_1[3];
-            metal::float4 largest4_ = metal::max(metal::max(metal::abs(_e51), metal::abs(_e54)), metal::max(metal::abs(_e58), metal::abs(_e61)));
-            largest_1 = metal::max(metal::max(largest4_.x, largest4_.y), metal::max(largest4_.z, largest4_.w));
-            metal::float4 _e74 = v_1[0];
-            metal::float4 _e76 = v_1[1];
-            metal::float4 _e79 = v_1[2];
-            metal::float4 _e81 = v_1[3];
-            metal::float4 sum4_ = (_e74 + _e76) + (_e79 + _e81);
-            sum = (sum4_.x + sum4_.y) + (sum4_.z + sum4_.w);
-            float _e92 = largest_1;
-            float _e93 = largest_1;
-            float unnamed = metal::simd_shuffle_xor(_e93, 1u);
-            largest_1 = metal::max(_e92, unnamed);
-            float _e97 = sum;
-            float _e98 = sum;
-            float unnamed_1 = metal::simd_shuffle_xor(_e98, 1u);
-            sum = _e97 + unnamed_1;
-            float _e102 = largest_1;
-            uint _e103 = unit_exponent(_e102);
-            float inverse = as_type<float>(2130706432u - _e103);
-            metal::float4x4 _e107 = v_1;
-            metal::float4x4 _e108 = in_order(_e107);
-            planes_1 = type_18 {};
-            k_1 = 0u;
+            first = 0u;
             bool loop_init_5 = true;
             while(true) {
                 if (!loop_init_5) {
-                    uint _e133 = k_1;
-                    k_1 = _e133 + 1u;
+                    uint _e119 = first;
+                    first = _e119 + THREADS;
                 }
                 loop_init_5 = false;
-                uint _e113 = k_1;
-                if (_e113 < 4u) {
+                uint _e16 = first;
+                if (_e16 < n_quarter) {
                 } else {
                     break;
                 }
                 {
-                    uint _e116 = k_1;
-                    metal::uint3 _e119 = planes_of(_e108[_e116] * inverse);
-                    uint _e121 = k_1;
-                    planes_1.inner[0][_e121] = _e119.x;
-                    uint _e125 = k_1;
-                    planes_1.inner[1][_e125] = _e119.y;
-                    uint _e129 = k_1;
-                    planes_1.inner[2][_e129] = _e119.z;
-                }
-            }
-            metal::uint4 _e136 = planes_1.inner[1];
-            int _e137 = sum_of(_e136);
-            metal::uint4 _e141 = planes_1.inner[0];
-            int _e142 = sum_of(_e141);
-            low = as_type<int>(as_type<uint>(_e137 << 8u) + as_type<uint>(_e142));
-            metal::uint4 _e146 = planes_1.inner[2];
-            int _e147 = sum_of(_e146);
-            high = _e147;
-            int _e149 = low;
-            int _e150 = low;
-            int unnamed_2 = metal::simd_shuffle_xor(_e150, 1u);
-            low = as_type<int>(as_type<uint>(_e149) + as_type<uint>(unnamed_2));
-            int _e154 = high;
-            int _e155 = high;
-            int unnamed_3 = metal::simd_shuffle_xor(_e155, 1u);
-            high = as_type<int>(as_type<uint>(_e154) + as_type<uint>(unnamed_3));
-            if (t_3 < TOKENS) {
-                uint chunk_5 = half_1 / 2u;
-                uint k_5 = (half_1 % 2u) * 3u;
-                uint _e168 = place(t_3, k_5, chunk_5);
-                metal::uint4 _e171 = planes_1.inner[0];
-                x_tile.inner[_e168] = _e171;
-                uint _e175 = place(t_3, k_5 + 1u, chunk_5);
-                metal::uint4 _e178 = planes_1.inner[1];
-                x_tile.inner[_e175] = _e178;
-                uint _e182 = place(t_3, k_5 + 2u, chunk_5);
-                metal::uint4 _e185 = planes_1.inner[2];
-                x_tile.inner[_e182] = _e185;
-                if (k_5 == 0u) {
-                    int _e188 = low;
-                    int _e189 = high;
-                    int _e191 = start_code();
-                    metal::uint2 starts = as_type<metal::uint2>(as_type<metal::int2>(as_type<metal::uint2>(metal::int2(_e188, _e189)) * as_type<uint>(naga_neg(_e191))));
-                    uint _e197 = place(t_3, FACTS, chunk_5);
-                    float _e199 = sum;
-                    x_tile.inner[_e197] = metal::uint4(_e103, as_type<uint>(_e199), starts);
+                    uint _e18 = first;
+                    uint quarter_1 = _e18 + thread_1;
+                    bool is_there = quarter_1 < n_quarter;
+                    v = metal::float2x4 {};
+                    if (is_there) {
+                        uint _e25 = t;
+                        local_1 = _e25 < tokens.n;
+                    } else {
+                        local_1 = false;
+                    }
+                    bool _e29 = local_1;
+                    if (_e29) {
+                        uint _e31 = t;
+                        metal::float2x4 _e34 = columns(tokens.at[_e31] + start, quarter_1, x4_, _buffer_sizes);
+                        v = _e34;
+                    }
+                    metal::float4 _e36 = v[0];
+                    metal::float4 _e39 = v[1];
+                    metal::float4 largest4_ = metal::max(metal::abs(_e36), metal::abs(_e39));
+                    largest_1 = metal::max(metal::max(largest4_.x, largest4_.y), metal::max(largest4_.z, largest4_.w));
+                    metal::float4 _e51 = v[0];
+                    metal::float4 _e53 = v[1];
+                    metal::float4 sum4_ = _e51 + _e53;
+                    sum = (sum4_.x + sum4_.y) + (sum4_.z + sum4_.w);
+                    step = 1u;
+                    bool loop_init_6 = true;
+                    while(true) {
+                        if (!loop_init_6) {
+                            uint _e78 = step;
+                            step = _e78 * 2u;
+                        }
+                        loop_init_6 = false;
+                        uint _e65 = step;
+                        if (_e65 < 4u) {
+                        } else {
+                            break;
+                        }
+                        {
+                            float _e68 = largest_1;
+                            float _e69 = largest_1;
+                            uint _e70 = step;
+                            float unnamed = metal::simd_shuffle_xor(_e69, _e70);
+                            largest_1 = metal::max(_e68, unnamed);
+                            float _e73 = sum;
+                            float _e74 = sum;
+                            uint _e75 = step;
+                            float unnamed_1 = metal::simd_shuffle_xor(_e74, _e75);
+                            sum = _e73 + unnamed_1;
+                        }
+                    }
+                    float _e81 = largest_1;
+                    uint _e82 = unit_exponent(_e81);
+                    float inverse = as_type<float>(2130706432u - _e82);
+                    metal::float4 _e87 = v[0];
+                    metal::uint3 _e89 = planes_of(_e87 * inverse);
+                    metal::float4 _e91 = v[1];
+                    metal::uint3 _e93 = planes_of(_e91 * inverse);
+                    if (is_there) {
+                        uint _e94 = t;
+                        uint _e97 = place(_e94, quarter_1 / 4u);
+                        uint at_4 = _e97 + ((quarter_1 % 4u) * 2u);
+                        x_tile.inner[at_4] = metal::uint4(_e89.x, _e93.x, _e89.y, _e93.y);
+                        float _e116 = sum;
+                        x_tile.inner[at_4 + 1u] = metal::uint4(_e89.z, _e93.z, _e82, as_type<uint>(_e116));
+                    }
                 }
             }
         }
     }
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     return;
 }
 
 uint chunk_bytes(
     Chunk c_2,
-    uint k_2
+    uint k
 ) {
     uint word_1 = {};
     if (false) {
-        return c_2.words.inner[k_2] ^ 2155905152u;
+        return c_2.words.inner[k] ^ 2155905152u;
     }
     if (true) {
-        return (c_2.words.inner[k_2 / 2u] >> (BITS * (k_2 % 2u))) & 252645135u;
+        return (c_2.words.inner[k / 2u] >> (BITS * (k % 2u))) & 252645135u;
     }
-    uint bit = 16u * k_2;
+    uint bit = 16u * k;
     uint shift = bit % 32u;
     word_1 = c_2.words.inner[bit / 32u] >> shift;
     if (32u < (shift + 16u)) {
-        uint _e57 = word_1;
-        word_1 = _e57 | (c_2.words.inner[(bit / 32u) + 1u] << (32u - shift));
+        uint _e56 = word_1;
+        word_1 = _e56 | (c_2.words.inner[(bit / 32u) + 1u] << (32u - shift));
     }
-    uint _e68 = word_1;
-    uint _e71 = word_1;
-    uint halves = (_e68 & 65535u) | ((_e71 << 8u) & 4294901760u);
+    uint _e67 = word_1;
+    uint _e70 = word_1;
+    uint halves = (_e67 & 65535u) | ((_e70 << 8u) & 4294901760u);
     return ((halves & 16711935u) | ((halves << 4u) & 4278255360u)) & 252645135u;
 }
 
@@ -478,263 +436,200 @@ void add_chunk(
     thread Chunks& chunks_1,
     thread Rows& rows_2,
     uint chunk_4,
-    uint at,
-    threadgroup type_17& x_tile
+    uint at_1,
+    threadgroup type_18& x_tile
 ) {
-    type_22 low_1 = {};
-    type_22 middle = {};
-    type_22 high_1 = {};
-    type_23 facts = {};
-    uint t = 0u;
+    type_21 low = {};
+    type_21 middle = {};
+    type_21 high = {};
+    type_22 facts = {};
+    uint q = 0u;
+    type_23 codes = {};
     uint r_3 = {};
-    uint half_ = 0u;
-    type_24 codes = {};
-    uint r_4 = {};
-    uint k_3 = {};
     uint t_1 = {};
-    uint r_5 = {};
-    uint k_4 = {};
-    uint r_6 = 0u;
+    uint r_4 = {};
+    uint r_5 = 0u;
+    float bias = {};
     uint t_2 = {};
-    bool loop_init_6 = true;
+    bool loop_init_7 = true;
     while(true) {
-        if (!loop_init_6) {
-            uint _e53 = t;
-            t = _e53 + 1u;
+        if (!loop_init_7) {
+            uint _e136 = q;
+            q = _e136 + 1u;
         }
-        loop_init_6 = false;
-        uint _e11 = t;
-        if (_e11 < TOKENS) {
+        loop_init_7 = false;
+        uint _e11 = q;
+        if (_e11 < 4u) {
         } else {
             break;
         }
         {
-            uint _e14 = t;
-            uint _e17 = t;
-            uint _e19 = place(_e17, FACTS, at);
-            metal::uint4 _e21 = x_tile.inner[_e19];
-            facts.inner[_e14] = _e21;
+            codes = type_23 {};
             r_3 = 0u;
-            bool loop_init_7 = true;
+            bool loop_init_8 = true;
             while(true) {
-                if (!loop_init_7) {
-                    uint _e50 = r_3;
-                    r_3 = _e50 + 1u;
+                if (!loop_init_8) {
+                    uint _e41 = r_3;
+                    r_3 = _e41 + 1u;
                 }
-                loop_init_7 = false;
-                uint _e24 = r_3;
-                if (_e24 < ROWS) {
+                loop_init_8 = false;
+                uint _e18 = r_3;
+                if (_e18 < ROWS) {
                 } else {
                     break;
                 }
                 {
-                    uint _e27 = r_3;
-                    uint _e30 = t;
-                    uint _e33 = t;
-                    uint _e36 = facts.inner[_e33].z;
-                    low_1.inner[(_e27 * TOKENS) + _e30] = as_type<int>(_e36);
-                    uint _e38 = r_3;
-                    uint _e41 = t;
-                    uint _e44 = t;
-                    uint _e47 = facts.inner[_e44].w;
-                    high_1.inner[(_e38 * TOKENS) + _e41] = as_type<int>(_e47);
-                }
-            }
-        }
-    }
-    bool loop_init_8 = true;
-    while(true) {
-        if (!loop_init_8) {
-            uint _e182 = half_;
-            half_ = _e182 + 1u;
-        }
-        loop_init_8 = false;
-        uint _e57 = half_;
-        if (_e57 < 2u) {
-        } else {
-            break;
-        }
-        {
-            codes = type_24 {};
-            r_4 = 0u;
-            bool loop_init_9 = true;
-            while(true) {
-                if (!loop_init_9) {
-                    uint _e89 = r_4;
-                    r_4 = _e89 + 1u;
-                }
-                loop_init_9 = false;
-                uint _e64 = r_4;
-                if (_e64 < ROWS) {
-                } else {
-                    break;
-                }
-                {
-                    k_3 = 0u;
-                    bool loop_init_10 = true;
-                    while(true) {
-                        if (!loop_init_10) {
-                            uint _e86 = k_3;
-                            k_3 = _e86 + 1u;
-                        }
-                        loop_init_10 = false;
-                        uint _e69 = k_3;
-                        if (_e69 < 4u) {
-                        } else {
-                            break;
-                        }
-                        {
-                            uint _e72 = r_4;
-                            uint _e74 = k_3;
-                            uint _e76 = r_4;
-                            Chunk _e78 = chunks_1.inner[_e76];
-                            uint _e80 = half_;
-                            uint _e82 = k_3;
-                            uint _e84 = chunk_bytes(_e78, (4u * _e80) + _e82);
-                            codes.inner[_e72][_e74] = _e84;
-                        }
-                    }
+                    uint _e21 = r_3;
+                    uint _e23 = r_3;
+                    Chunk _e25 = chunks_1.inner[_e23];
+                    uint _e27 = q;
+                    uint _e29 = chunk_bytes(_e25, 2u * _e27);
+                    uint _e30 = r_3;
+                    Chunk _e32 = chunks_1.inner[_e30];
+                    uint _e34 = q;
+                    uint _e38 = chunk_bytes(_e32, (2u * _e34) + 1u);
+                    codes.inner[_e21] = metal::uint2(_e29, _e38);
                 }
             }
             t_1 = 0u;
-            bool loop_init_11 = true;
+            bool loop_init_9 = true;
             while(true) {
-                if (!loop_init_11) {
-                    uint _e179 = t_1;
-                    t_1 = _e179 + 1u;
+                if (!loop_init_9) {
+                    uint _e133 = t_1;
+                    t_1 = _e133 + 1u;
                 }
-                loop_init_11 = false;
-                uint _e93 = t_1;
-                if (_e93 < TOKENS) {
+                loop_init_9 = false;
+                uint _e45 = t_1;
+                if (_e45 < TOKENS) {
                 } else {
                     break;
                 }
                 {
-                    uint _e97 = t_1;
-                    uint _e99 = half_;
-                    uint _e101 = place(_e97, 3u * _e99, at);
-                    metal::uint4 p0_ = x_tile.inner[_e101];
-                    uint _e105 = t_1;
-                    uint _e107 = half_;
-                    uint _e111 = place(_e105, (3u * _e107) + 1u, at);
-                    metal::uint4 p1_ = x_tile.inner[_e111];
-                    uint _e115 = t_1;
-                    uint _e117 = half_;
-                    uint _e121 = place(_e115, (3u * _e117) + 2u, at);
-                    metal::uint4 p2_ = x_tile.inner[_e121];
-                    r_5 = 0u;
-                    bool loop_init_12 = true;
+                    uint _e48 = t_1;
+                    uint _e49 = place(_e48, at_1);
+                    uint _e51 = q;
+                    uint place_1 = _e49 + (2u * _e51);
+                    metal::uint4 v_2 = x_tile.inner[place_1];
+                    metal::uint4 rest = x_tile.inner[place_1 + 1u];
+                    uint _e62 = t_1;
+                    facts.inner[_e62] = rest.zw;
+                    r_4 = 0u;
+                    bool loop_init_10 = true;
                     while(true) {
-                        if (!loop_init_12) {
-                            uint _e176 = r_5;
-                            r_5 = _e176 + 1u;
+                        if (!loop_init_10) {
+                            uint _e130 = r_4;
+                            r_4 = _e130 + 1u;
                         }
-                        loop_init_12 = false;
-                        uint _e126 = r_5;
-                        if (_e126 < ROWS) {
+                        loop_init_10 = false;
+                        uint _e67 = r_4;
+                        if (_e67 < ROWS) {
                         } else {
                             break;
                         }
                         {
-                            uint _e129 = r_5;
-                            uint _e132 = t_1;
-                            uint i_4 = (_e129 * TOKENS) + _e132;
-                            k_4 = 0u;
-                            bool loop_init_13 = true;
-                            while(true) {
-                                if (!loop_init_13) {
-                                    uint _e173 = k_4;
-                                    k_4 = _e173 + 1u;
-                                }
-                                loop_init_13 = false;
-                                uint _e136 = k_4;
-                                if (_e136 < 4u) {
-                                } else {
-                                    break;
-                                }
-                                {
-                                    int _e140 = low_1.inner[i_4];
-                                    uint _e141 = r_5;
-                                    uint _e143 = k_4;
-                                    uint _e145 = codes.inner[_e141][_e143];
-                                    uint _e146 = k_4;
-                                    uint _e147 = p0_[_e146];
-                                    packed_char4 reinterpreted_packed_char4_e145 = as_type<packed_char4>(_e145);
-                                    packed_char4 reinterpreted_packed_char4_e147 = as_type<packed_char4>(_e147);
-                                    low_1.inner[i_4] = as_type<int>(as_type<uint>(_e140) + as_type<uint>(( + reinterpreted_packed_char4_e145[0] * reinterpreted_packed_char4_e147[0] + reinterpreted_packed_char4_e145[1] * reinterpreted_packed_char4_e147[1] + reinterpreted_packed_char4_e145[2] * reinterpreted_packed_char4_e147[2] + reinterpreted_packed_char4_e145[3] * reinterpreted_packed_char4_e147[3])));
-                                    int _e151 = middle.inner[i_4];
-                                    uint _e152 = r_5;
-                                    uint _e154 = k_4;
-                                    uint _e156 = codes.inner[_e152][_e154];
-                                    uint _e157 = k_4;
-                                    uint _e158 = p1_[_e157];
-                                    packed_char4 reinterpreted_packed_char4_e156 = as_type<packed_char4>(_e156);
-                                    packed_char4 reinterpreted_packed_char4_e158 = as_type<packed_char4>(_e158);
-                                    middle.inner[i_4] = as_type<int>(as_type<uint>(_e151) + as_type<uint>(( + reinterpreted_packed_char4_e156[0] * reinterpreted_packed_char4_e158[0] + reinterpreted_packed_char4_e156[1] * reinterpreted_packed_char4_e158[1] + reinterpreted_packed_char4_e156[2] * reinterpreted_packed_char4_e158[2] + reinterpreted_packed_char4_e156[3] * reinterpreted_packed_char4_e158[3])));
-                                    int _e162 = high_1.inner[i_4];
-                                    uint _e163 = r_5;
-                                    uint _e165 = k_4;
-                                    uint _e167 = codes.inner[_e163][_e165];
-                                    uint _e168 = k_4;
-                                    uint _e169 = p2_[_e168];
-                                    packed_char4 reinterpreted_packed_char4_e167 = as_type<packed_char4>(_e167);
-                                    packed_char4 reinterpreted_packed_char4_e169 = as_type<packed_char4>(_e169);
-                                    high_1.inner[i_4] = as_type<int>(as_type<uint>(_e162) + as_type<uint>(( + reinterpreted_packed_char4_e167[0] * reinterpreted_packed_char4_e169[0] + reinterpreted_packed_char4_e167[1] * reinterpreted_packed_char4_e169[1] + reinterpreted_packed_char4_e167[2] * reinterpreted_packed_char4_e169[2] + reinterpreted_packed_char4_e167[3] * reinterpreted_packed_char4_e169[3])));
-                                }
-                            }
+                            uint _e70 = r_4;
+                            uint _e73 = t_1;
+                            uint i_4 = (_e70 * TOKENS) + _e73;
+                            int _e76 = low.inner[i_4];
+                            uint _e77 = r_4;
+                            uint _e80 = codes.inner[_e77].x;
+                            uint _e81 = v_2.x;
+                            packed_char4 reinterpreted_packed_char4_e80 = as_type<packed_char4>(_e80);
+                            packed_char4 reinterpreted_packed_char4_e81 = as_type<packed_char4>(_e81);
+                            low.inner[i_4] = as_type<int>(as_type<uint>(_e76) + as_type<uint>(( + reinterpreted_packed_char4_e80[0] * reinterpreted_packed_char4_e81[0] + reinterpreted_packed_char4_e80[1] * reinterpreted_packed_char4_e81[1] + reinterpreted_packed_char4_e80[2] * reinterpreted_packed_char4_e81[2] + reinterpreted_packed_char4_e80[3] * reinterpreted_packed_char4_e81[3])));
+                            int _e85 = low.inner[i_4];
+                            uint _e86 = r_4;
+                            uint _e89 = codes.inner[_e86].y;
+                            uint _e90 = v_2.y;
+                            packed_char4 reinterpreted_packed_char4_e89 = as_type<packed_char4>(_e89);
+                            packed_char4 reinterpreted_packed_char4_e90 = as_type<packed_char4>(_e90);
+                            low.inner[i_4] = as_type<int>(as_type<uint>(_e85) + as_type<uint>(( + reinterpreted_packed_char4_e89[0] * reinterpreted_packed_char4_e90[0] + reinterpreted_packed_char4_e89[1] * reinterpreted_packed_char4_e90[1] + reinterpreted_packed_char4_e89[2] * reinterpreted_packed_char4_e90[2] + reinterpreted_packed_char4_e89[3] * reinterpreted_packed_char4_e90[3])));
+                            int _e94 = middle.inner[i_4];
+                            uint _e95 = r_4;
+                            uint _e98 = codes.inner[_e95].x;
+                            uint _e99 = v_2.z;
+                            packed_char4 reinterpreted_packed_char4_e98 = as_type<packed_char4>(_e98);
+                            packed_char4 reinterpreted_packed_char4_e99 = as_type<packed_char4>(_e99);
+                            middle.inner[i_4] = as_type<int>(as_type<uint>(_e94) + as_type<uint>(( + reinterpreted_packed_char4_e98[0] * reinterpreted_packed_char4_e99[0] + reinterpreted_packed_char4_e98[1] * reinterpreted_packed_char4_e99[1] + reinterpreted_packed_char4_e98[2] * reinterpreted_packed_char4_e99[2] + reinterpreted_packed_char4_e98[3] * reinterpreted_packed_char4_e99[3])));
+                            int _e103 = middle.inner[i_4];
+                            uint _e104 = r_4;
+                            uint _e107 = codes.inner[_e104].y;
+                            uint _e108 = v_2.w;
+                            packed_char4 reinterpreted_packed_char4_e107 = as_type<packed_char4>(_e107);
+                            packed_char4 reinterpreted_packed_char4_e108 = as_type<packed_char4>(_e108);
+                            middle.inner[i_4] = as_type<int>(as_type<uint>(_e103) + as_type<uint>(( + reinterpreted_packed_char4_e107[0] * reinterpreted_packed_char4_e108[0] + reinterpreted_packed_char4_e107[1] * reinterpreted_packed_char4_e108[1] + reinterpreted_packed_char4_e107[2] * reinterpreted_packed_char4_e108[2] + reinterpreted_packed_char4_e107[3] * reinterpreted_packed_char4_e108[3])));
+                            int _e112 = high.inner[i_4];
+                            uint _e113 = r_4;
+                            uint _e116 = codes.inner[_e113].x;
+                            uint _e117 = rest.x;
+                            packed_char4 reinterpreted_packed_char4_e116 = as_type<packed_char4>(_e116);
+                            packed_char4 reinterpreted_packed_char4_e117 = as_type<packed_char4>(_e117);
+                            high.inner[i_4] = as_type<int>(as_type<uint>(_e112) + as_type<uint>(( + reinterpreted_packed_char4_e116[0] * reinterpreted_packed_char4_e117[0] + reinterpreted_packed_char4_e116[1] * reinterpreted_packed_char4_e117[1] + reinterpreted_packed_char4_e116[2] * reinterpreted_packed_char4_e117[2] + reinterpreted_packed_char4_e116[3] * reinterpreted_packed_char4_e117[3])));
+                            int _e121 = high.inner[i_4];
+                            uint _e122 = r_4;
+                            uint _e125 = codes.inner[_e122].y;
+                            uint _e126 = rest.y;
+                            packed_char4 reinterpreted_packed_char4_e125 = as_type<packed_char4>(_e125);
+                            packed_char4 reinterpreted_packed_char4_e126 = as_type<packed_char4>(_e126);
+                            high.inner[i_4] = as_type<int>(as_type<uint>(_e121) + as_type<uint>(( + reinterpreted_packed_char4_e125[0] * reinterpreted_packed_char4_e126[0] + reinterpreted_packed_char4_e125[1] * reinterpreted_packed_char4_e126[1] + reinterpreted_packed_char4_e125[2] * reinterpreted_packed_char4_e126[2] + reinterpreted_packed_char4_e125[3] * reinterpreted_packed_char4_e126[3])));
                         }
                     }
                 }
             }
         }
     }
-    bool loop_init_14 = true;
+    bool loop_init_11 = true;
     while(true) {
-        if (!loop_init_14) {
-            uint _e250 = r_6;
-            r_6 = _e250 + 1u;
+        if (!loop_init_11) {
+            uint _e205 = r_5;
+            r_5 = _e205 + 1u;
         }
-        loop_init_14 = false;
-        uint _e186 = r_6;
-        if (_e186 < ROWS) {
+        loop_init_11 = false;
+        uint _e140 = r_5;
+        if (_e140 < ROWS) {
         } else {
             break;
         }
         {
-            uint _e189 = r_6;
-            Chunk _e191 = chunks_1.inner[_e189];
-            uint _e192 = r_6;
-            metal::uint3 _e194 = rows_2.inner[_e192];
-            metal::float2 _e195 = chunk_scale_bias(_e191, _e194, chunk_4);
-            float bias = metal::fma(8.0, _e195.x, _e195.y);
+            uint _e143 = r_5;
+            Chunk _e145 = chunks_1.inner[_e143];
+            uint _e146 = r_5;
+            metal::uint3 _e148 = rows_2.inner[_e146];
+            metal::float2 _e149 = chunk_scale_bias(_e145, _e148, chunk_4);
+            bias = _e149.y;
+            if (false) {
+                float _e157 = bias;
+                bias = metal::fma(128.0, _e149.x, _e157);
+            }
             t_2 = 0u;
-            bool loop_init_15 = true;
+            bool loop_init_12 = true;
             while(true) {
-                if (!loop_init_15) {
-                    uint _e247 = t_2;
-                    t_2 = _e247 + 1u;
+                if (!loop_init_12) {
+                    uint _e202 = t_2;
+                    t_2 = _e202 + 1u;
                 }
-                loop_init_15 = false;
-                uint _e208 = t_2;
-                if (_e208 < TOKENS) {
+                loop_init_12 = false;
+                uint _e162 = t_2;
+                if (_e162 < TOKENS) {
                 } else {
                     break;
                 }
                 {
-                    uint _e211 = r_6;
-                    uint _e214 = t_2;
-                    uint i_5 = (_e211 * TOKENS) + _e214;
-                    int _e217 = high_1.inner[i_5];
-                    int _e220 = middle.inner[i_5];
-                    int _e224 = low_1.inner[i_5];
-                    float whole = metal::fma(static_cast<float>(_e217), 65536.0, static_cast<float>(as_type<int>(as_type<uint>(_e220 << 8u) + as_type<uint>(_e224))));
-                    uint _e229 = t_2;
-                    uint _e232 = facts.inner[_e229].x;
-                    float _e237 = sums.inner[i_5];
-                    float sum_3 = metal::fma(whole * as_type<float>(_e232), _e195.x, _e237);
-                    uint _e240 = t_2;
-                    uint _e243 = facts.inner[_e240].y;
-                    sums.inner[i_5] = metal::fma(bias, as_type<float>(_e243), sum_3);
+                    uint _e165 = r_5;
+                    uint _e168 = t_2;
+                    uint i_5 = (_e165 * TOKENS) + _e168;
+                    int _e171 = high.inner[i_5];
+                    int _e174 = middle.inner[i_5];
+                    int _e178 = low.inner[i_5];
+                    float whole = metal::fma(static_cast<float>(_e171), 65536.0, static_cast<float>(as_type<int>(as_type<uint>(_e174 << 8u) + as_type<uint>(_e178))));
+                    uint _e183 = t_2;
+                    uint _e186 = facts.inner[_e183].x;
+                    float _e191 = sums.inner[i_5];
+                    float sum_3 = metal::fma(whole * as_type<float>(_e186), _e149.x, _e191);
+                    float _e194 = bias;
+                    uint _e195 = t_2;
+                    uint _e198 = facts.inner[_e195].y;
+                    sums.inner[i_5] = metal::fma(_e194, as_type<float>(_e198), sum_3);
                 }
             }
         }
@@ -745,7 +640,7 @@ void add_chunk(
 void show(
     uint thread_2,
     float value,
-    threadgroup type_17& x_tile
+    threadgroup type_18& x_tile
 ) {
     x_tile.inner[thread_2].x = as_type<uint>(value);
     return;
@@ -753,7 +648,7 @@ void show(
 
 float shown(
     uint thread_3,
-    threadgroup type_17& x_tile
+    threadgroup type_18& x_tile
 ) {
     uint _e4 = x_tile.inner[thread_3].x;
     return as_type<float>(_e4);
@@ -763,21 +658,21 @@ float team_sum(
     float value_1,
     uint thread_4,
     uint n_lane_1,
-    threadgroup type_17& x_tile
+    threadgroup type_18& x_tile
 ) {
     float sum_1 = {};
-    uint step = 16u;
     uint step_1 = 16u;
+    uint step_2 = 16u;
     sum_1 = value_1;
     if (LANES <= n_lane_1) {
-        bool loop_init_16 = true;
+        bool loop_init_13 = true;
         while(true) {
-            if (!loop_init_16) {
-                uint _e19 = step;
-                step = _e19 / 2u;
+            if (!loop_init_13) {
+                uint _e19 = step_1;
+                step_1 = _e19 / 2u;
             }
-            loop_init_16 = false;
-            uint _e12 = step;
+            loop_init_13 = false;
+            uint _e12 = step_1;
             if (0u < _e12) {
             } else {
                 break;
@@ -785,22 +680,22 @@ float team_sum(
             {
                 float _e14 = sum_1;
                 float _e15 = sum_1;
-                uint _e16 = step;
-                float unnamed_4 = metal::simd_shuffle_xor(_e15, _e16);
-                sum_1 = _e14 + unnamed_4;
+                uint _e16 = step_1;
+                float unnamed_2 = metal::simd_shuffle_xor(_e15, _e16);
+                sum_1 = _e14 + unnamed_2;
             }
         }
         float _e22 = sum_1;
         return _e22;
     }
-    bool loop_init_17 = true;
+    bool loop_init_14 = true;
     while(true) {
-        if (!loop_init_17) {
-            uint _e37 = step_1;
-            step_1 = _e37 / 2u;
+        if (!loop_init_14) {
+            uint _e37 = step_2;
+            step_2 = _e37 / 2u;
         }
-        loop_init_17 = false;
-        uint _e29 = step_1;
+        loop_init_14 = false;
+        uint _e29 = step_2;
         if (0u < _e29) {
         } else {
             break;
@@ -811,7 +706,7 @@ float team_sum(
             show(thread_4, _e31, x_tile);
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
             float _e32 = sum_1;
-            uint _e33 = step_1;
+            uint _e33 = step_2;
             float _e35 = shown(thread_4 ^ _e33, x_tile);
             sum_1 = _e32 + _e35;
         }
@@ -830,28 +725,29 @@ Sums dots(
     device type_4 const& w2_,
     device type_6 const& w4_,
     device type_13 const& x4_,
-    threadgroup type_17& x_tile,
+    threadgroup type_18& x_tile,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    type_25 ahead = {};
+    type_24 ahead = {};
     uint d = 0u;
     Sums sums_1 = {};
     uint first_1 = 0u;
-    bool local_1 = {};
     bool local_2 = {};
-    uint start_1 = {};
-    uint d_1 = {};
+    bool local_3 = {};
+    bool local_4 = {};
+    uint chunk_5 = {};
     Chunks chunks_2 = {};
+    uint d_1 = {};
     uint i_3 = 0u;
     uint n_chunk = ((tokens_1.cols + CHUNK) - 1u) / CHUNK;
     uint lane = thread_5 % LANES;
-    bool loop_init_18 = true;
+    bool loop_init_15 = true;
     while(true) {
-        if (!loop_init_18) {
+        if (!loop_init_15) {
             uint _e29 = d;
             d = _e29 + 1u;
         }
-        loop_init_18 = false;
+        loop_init_15 = false;
         uint _e17 = d;
         if (_e17 < DEPTH) {
         } else {
@@ -864,13 +760,13 @@ Sums dots(
             ahead.inner[_e20] = _e27;
         }
     }
-    bool loop_init_19 = true;
+    bool loop_init_16 = true;
     while(true) {
-        if (!loop_init_19) {
-            uint _e104 = first_1;
-            first_1 = _e104 + 64u;
+        if (!loop_init_16) {
+            uint _e115 = first_1;
+            first_1 = _e115 + 64u;
         }
-        loop_init_19 = false;
+        loop_init_16 = false;
         uint _e34 = first_1;
         if (_e34 < n_chunk) {
         } else {
@@ -878,93 +774,104 @@ Sums dots(
         }
         {
             if (!(is_first)) {
-                local_1 = TILE < tokens_1.cols;
-            } else {
-                local_1 = true;
-            }
-            bool _e43 = local_1;
-            if (!(_e43)) {
-                local_2 = n_lane_2 < LANES;
+                local_2 = TILE < tokens_1.cols;
             } else {
                 local_2 = true;
             }
-            bool _e50 = local_2;
-            if (_e50) {
-                uint _e51 = first_1;
-                load_tile(tokens_1, _e51 * CHUNK, thread_5, x4_, x_tile, _buffer_sizes);
+            bool _e43 = local_2;
+            if (!(_e43)) {
+                local_3 = n_lane_2 < LANES;
+            } else {
+                local_3 = true;
             }
-            uint _e54 = first_1;
-            uint end = metal::min(_e54 + 64u, n_chunk);
-            uint _e62 = first_1;
-            start_1 = _e62 + lane;
-            bool loop_init_20 = true;
-            while(true) {
-                if (!loop_init_20) {
-                    uint _e97 = start_1;
-                    start_1 = _e97 + 32u;
+            bool _e50 = local_3;
+            if (_e50) {
+                if (!(!(is_first))) {
+                    uint _e56 = first_1;
+                    local_4 = 0u < _e56;
+                } else {
+                    local_4 = true;
                 }
-                loop_init_20 = false;
-                uint _e65 = start_1;
-                if (_e65 < end) {
+                bool _e59 = local_4;
+                if (_e59) {
+                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+                }
+                uint _e60 = first_1;
+                load_tile(tokens_1, _e60 * CHUNK, thread_5, x4_, x_tile, _buffer_sizes);
+                metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            }
+            uint _e63 = first_1;
+            uint end = metal::min(_e63 + 64u, n_chunk);
+            uint _e71 = first_1;
+            chunk_5 = _e71 + lane;
+            bool loop_init_17 = true;
+            while(true) {
+                if (!loop_init_17) {
+                    uint _e112 = chunk_5;
+                    chunk_5 = _e112 + LANES;
+                }
+                loop_init_17 = false;
+                uint _e74 = chunk_5;
+                if (_e74 < end) {
                 } else {
                     break;
                 }
                 {
-                    d_1 = 0u;
-                    bool loop_init_21 = true;
+                    Chunks _e77 = ahead.inner[0];
+                    chunks_2 = _e77;
+                    d_1 = 1u;
+                    bool loop_init_18 = true;
                     while(true) {
-                        if (!loop_init_21) {
-                            uint _e95 = d_1;
-                            d_1 = _e95 + 1u;
+                        if (!loop_init_18) {
+                            uint _e92 = d_1;
+                            d_1 = _e92 + 1u;
                         }
-                        loop_init_21 = false;
-                        uint _e69 = d_1;
-                        if (_e69 < DEPTH) {
+                        loop_init_18 = false;
+                        uint _e81 = d_1;
+                        if (_e81 < DEPTH) {
                         } else {
                             break;
                         }
                         {
-                            uint _e72 = start_1;
-                            uint _e73 = d_1;
-                            uint chunk_6 = _e72 + (_e73 * LANES);
-                            uint _e77 = d_1;
-                            Chunks _e79 = ahead.inner[_e77];
-                            chunks_2 = _e79;
-                            uint _e81 = d_1;
-                            Chunks _e90 = load_rows(rows_3, chunk_6 + 32u, tokens_1.cols, w, w2_, w4_, _buffer_sizes);
-                            ahead.inner[_e81] = _e90;
-                            if (chunk_6 < end) {
-                                uint _e92 = first_1;
-                                add_chunk(sums_1, chunks_2, rows_3, chunk_6, chunk_6 - _e92, x_tile);
-                            }
+                            uint _e84 = d_1;
+                            uint _e88 = d_1;
+                            Chunks _e90 = ahead.inner[_e88];
+                            ahead.inner[_e84 - 1u] = _e90;
                         }
                     }
+                    uint _e99 = chunk_5;
+                    Chunks _e107 = load_rows(rows_3, _e99 + 32u, tokens_1.cols, w, w2_, w4_, _buffer_sizes);
+                    ahead.inner[0u] = _e107;
+                    uint _e108 = chunk_5;
+                    uint _e109 = chunk_5;
+                    uint _e110 = first_1;
+                    add_chunk(sums_1, chunks_2, rows_3, _e108, _e109 - _e110, x_tile);
                 }
             }
         }
     }
-    bool loop_init_22 = true;
+    bool loop_init_19 = true;
     while(true) {
-        if (!loop_init_22) {
-            uint _e127 = i_3;
-            i_3 = _e127 + 1u;
+        if (!loop_init_19) {
+            uint _e138 = i_3;
+            i_3 = _e138 + 1u;
         }
-        loop_init_22 = false;
-        uint _e113 = i_3;
-        if (_e113 < 2u) {
+        loop_init_19 = false;
+        uint _e124 = i_3;
+        if (_e124 < 2u) {
         } else {
             break;
         }
         {
-            uint _e120 = i_3;
-            uint _e122 = i_3;
-            float _e124 = sums_1.inner[_e122];
-            float _e125 = team_sum(_e124, thread_5, n_lane_2, x_tile);
-            sums_1.inner[_e120] = _e125;
+            uint _e131 = i_3;
+            uint _e133 = i_3;
+            float _e135 = sums_1.inner[_e133];
+            float _e136 = team_sum(_e135, thread_5, n_lane_2, x_tile);
+            sums_1.inner[_e131] = _e136;
         }
     }
-    Sums _e129 = sums_1;
-    return _e129;
+    Sums _e140 = sums_1;
+    return _e140;
 }
 
 float silu(
@@ -974,7 +881,7 @@ float silu(
 }
 
 void finish(
-    uint at_1,
+    uint at_2,
     float sum_2,
     float sum_up,
     device type_12& out,
@@ -983,21 +890,21 @@ void finish(
     switch(STEP) {
         case 0u: {
             float _e6 = silu(sum_2);
-            out[at_1] = _e6 * sum_up;
+            out[at_2] = _e6 * sum_up;
             return;
         }
         case 1u: {
             float _e10 = silu(sum_2);
-            out[at_1] = _e10;
+            out[at_2] = _e10;
             return;
         }
         case 2u: {
-            float _e13 = out[at_1];
-            out[at_1] = _e13 * sum_2;
+            float _e13 = out[at_2];
+            out[at_2] = _e13 * sum_2;
             return;
         }
         default: {
-            out[at_1] = sum_2;
+            out[at_2] = sum_2;
             return;
         }
     }
@@ -1013,7 +920,7 @@ struct main_Input {
 , device type_4 const& w2_ [[buffer(2)]]
 , device type_6 const& w4_ [[buffer(3)]]
 , device type_13 const& x4_ [[buffer(5)]]
-, threadgroup type_17& x_tile
+, threadgroup type_18& x_tile
 , constant Params& p [[buffer(0)]]
 , device type_2 const& pairs [[buffer(6)]]
 , device type_12& out [[buffer(7)]]
@@ -1037,91 +944,89 @@ struct main_Input {
     uint _e39 = p.cols;
     uint _e45 = p.cols;
     Tokens tokens_2 = Tokens {metal::uint4(row_in * _e39), 1u, _e45};
-    bool loop_init_23 = true;
+    bool loop_init_20 = true;
     while(true) {
-        if (!loop_init_23) {
-            uint _e170 = turn;
-            turn = _e170 + 1u;
+        if (!loop_init_20) {
+            uint _e166 = turn;
+            turn = _e166 + 1u;
         }
-        loop_init_23 = false;
+        loop_init_20 = false;
         uint _e65 = turn;
-        uint _e68 = p.n_turn;
-        if (_e65 < _e68) {
+        if (_e65 < TURNS) {
         } else {
             break;
         }
         {
-            uint _e73 = p.n_turn;
-            uint _e75 = turn;
-            uint first_2 = ((group.x * _e73) + _e75) * 4u;
-            uint _e80 = p.rows;
-            if (_e80 <= first_2) {
+            uint _e71 = turn;
+            uint first_2 = ((group.x * TURNS) + _e71) * 4u;
+            uint _e76 = p.rows;
+            if (_e76 <= first_2) {
                 break;
             }
             uint row0_ = first_2 + ((thread_ / LANES) * 1u);
             rows = Rows {};
             r = 0u;
-            bool loop_init_24 = true;
+            bool loop_init_21 = true;
             while(true) {
-                if (!loop_init_24) {
-                    uint _e128 = r;
-                    r = _e128 + 1u;
+                if (!loop_init_21) {
+                    uint _e124 = r;
+                    r = _e124 + 1u;
                 }
-                loop_init_24 = false;
-                uint _e90 = r;
-                if (_e90 < 1u) {
+                loop_init_21 = false;
+                uint _e86 = r;
+                if (_e86 < 1u) {
                 } else {
                     break;
                 }
                 {
-                    uint _e92 = r;
-                    uint _e96 = p.rows;
-                    uint row_3 = metal::min(row0_ + _e92, _e96 - 1u);
-                    uint _e100 = r;
-                    metal::uint3 _e104 = p.planes;
-                    uint _e109 = p.cols;
-                    metal::uint3 _e110 = row_at(_e104 + metal::uint3(record), row_3, _e109);
-                    rows.inner[_e100] = _e110;
+                    uint _e88 = r;
+                    uint _e92 = p.rows;
+                    uint row_3 = metal::min(row0_ + _e88, _e92 - 1u);
+                    uint _e96 = r;
+                    metal::uint3 _e100 = p.planes;
+                    uint _e105 = p.cols;
+                    metal::uint3 _e106 = row_at(_e100 + metal::uint3(record), row_3, _e105);
+                    rows.inner[_e96] = _e106;
                     if (true) {
-                        uint _e115 = r;
-                        metal::uint3 _e120 = p.planes_up;
-                        uint _e125 = p.cols;
-                        metal::uint3 _e126 = row_at(_e120 + metal::uint3(record), row_3, _e125);
-                        rows.inner[1u + _e115] = _e126;
+                        uint _e111 = r;
+                        metal::uint3 _e116 = p.planes_up;
+                        uint _e121 = p.cols;
+                        metal::uint3 _e122 = row_at(_e116 + metal::uint3(record), row_3, _e121);
+                        rows.inner[1u + _e111] = _e122;
                     }
                 }
             }
-            uint _e130 = turn;
-            Sums _e133 = dots(rows, tokens_2, _e130 == 0u, thread_, n_lane, w, w2_, w4_, x4_, x_tile, _buffer_sizes);
+            uint _e126 = turn;
+            Sums _e129 = dots(rows, tokens_2, _e126 == 0u, thread_, n_lane, w, w2_, w4_, x4_, x_tile, _buffer_sizes);
             r_1 = 0u;
-            bool loop_init_25 = true;
+            bool loop_init_22 = true;
             while(true) {
-                if (!loop_init_25) {
-                    uint _e167 = r_1;
-                    r_1 = _e167 + 1u;
+                if (!loop_init_22) {
+                    uint _e163 = r_1;
+                    r_1 = _e163 + 1u;
                 }
-                loop_init_25 = false;
-                uint _e136 = r_1;
-                if (_e136 < 1u) {
+                loop_init_22 = false;
+                uint _e132 = r_1;
+                if (_e132 < 1u) {
                 } else {
                     break;
                 }
                 {
-                    uint _e140 = r_1;
-                    if ((thread_ % LANES) == (_e140 % LANES)) {
-                        uint _e146 = r_1;
-                        uint _e150 = p.rows;
-                        local = (row0_ + _e146) < _e150;
+                    uint _e136 = r_1;
+                    if ((thread_ % LANES) == (_e136 % LANES)) {
+                        uint _e142 = r_1;
+                        uint _e146 = p.rows;
+                        local = (row0_ + _e142) < _e146;
                     } else {
                         local = false;
                     }
-                    bool _e153 = local;
-                    if (_e153) {
-                        uint _e156 = p.rows;
+                    bool _e149 = local;
+                    if (_e149) {
+                        uint _e152 = p.rows;
+                        uint _e155 = r_1;
+                        uint _e157 = r_1;
                         uint _e159 = r_1;
-                        uint _e161 = r_1;
-                        uint _e163 = r_1;
-                        finish(((row_out * _e156) + row0_) + _e159, _e133.inner[_e161], _e133.inner[1u + _e163], out, _buffer_sizes);
+                        finish(((row_out * _e152) + row0_) + _e155, _e129.inner[_e157], _e129.inner[1u + _e159], out, _buffer_sizes);
                     }
                 }
             }

@@ -56,8 +56,7 @@ struct Params {
     metal::packed_uint3 planes_up;
     uint cols;
     uint rows;
-    uint n_turn;
-    char _pad6[8];
+    char _pad5[12];
 };
 constant uint CHUNK = 8u;
 constant bool BIASED = false;
@@ -71,6 +70,7 @@ constant uint THREADS = 128u;
 constant uint TILE = 2048u;
 constant uint TILE_VECTORS = 512u;
 constant uint DEPTH = 1u;
+constant uint TURNS = 1u;
 constant uint STEP = 0u;
 
 metal::uint3 row_at(
@@ -249,7 +249,6 @@ void load_tile(
     metal::float4 value = {};
     bool local_2 = {};
     uint j = {};
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     uint n_col = metal::min(TILE, tokens.cols - start);
     uint n_vector = (((n_col + CHUNK) - 1u) / CHUNK) * VECTORS;
     bool loop_init_3 = true;
@@ -331,7 +330,6 @@ void load_tile(
             }
         }
     }
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     return;
 }
 
@@ -589,9 +587,10 @@ Sums dots(
     uint first = 0u;
     bool local_3 = {};
     bool local_4 = {};
-    uint start_1 = {};
-    uint d_1 = {};
+    bool local_5 = {};
+    uint chunk_5 = {};
     Chunks chunks_2 = {};
+    uint d_1 = {};
     uint i_3 = 0u;
     uint n_chunk = ((tokens_1.cols + CHUNK) - 1u) / CHUNK;
     uint lane = thread_5 % LANES;
@@ -617,8 +616,8 @@ Sums dots(
     bool loop_init_15 = true;
     while(true) {
         if (!loop_init_15) {
-            uint _e104 = first;
-            first = _e104 + 256u;
+            uint _e115 = first;
+            first = _e115 + 256u;
         }
         loop_init_15 = false;
         uint _e34 = first;
@@ -640,55 +639,66 @@ Sums dots(
             }
             bool _e50 = local_4;
             if (_e50) {
-                uint _e51 = first;
-                load_tile(tokens_1, _e51 * CHUNK, thread_5, x_1, x4_, x_tile, _buffer_sizes);
+                if (!(!(is_first))) {
+                    uint _e56 = first;
+                    local_5 = 0u < _e56;
+                } else {
+                    local_5 = true;
+                }
+                bool _e59 = local_5;
+                if (_e59) {
+                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+                }
+                uint _e60 = first;
+                load_tile(tokens_1, _e60 * CHUNK, thread_5, x_1, x4_, x_tile, _buffer_sizes);
+                metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
             }
-            uint _e54 = first;
-            uint end = metal::min(_e54 + 256u, n_chunk);
-            uint _e62 = first;
-            start_1 = _e62 + lane;
+            uint _e63 = first;
+            uint end = metal::min(_e63 + 256u, n_chunk);
+            uint _e71 = first;
+            chunk_5 = _e71 + lane;
             bool loop_init_16 = true;
             while(true) {
                 if (!loop_init_16) {
-                    uint _e97 = start_1;
-                    start_1 = _e97 + 32u;
+                    uint _e112 = chunk_5;
+                    chunk_5 = _e112 + LANES;
                 }
                 loop_init_16 = false;
-                uint _e65 = start_1;
-                if (_e65 < end) {
+                uint _e74 = chunk_5;
+                if (_e74 < end) {
                 } else {
                     break;
                 }
                 {
-                    d_1 = 0u;
+                    Chunks _e77 = ahead.inner[0];
+                    chunks_2 = _e77;
+                    d_1 = 1u;
                     bool loop_init_17 = true;
                     while(true) {
                         if (!loop_init_17) {
-                            uint _e95 = d_1;
-                            d_1 = _e95 + 1u;
+                            uint _e92 = d_1;
+                            d_1 = _e92 + 1u;
                         }
                         loop_init_17 = false;
-                        uint _e69 = d_1;
-                        if (_e69 < DEPTH) {
+                        uint _e81 = d_1;
+                        if (_e81 < DEPTH) {
                         } else {
                             break;
                         }
                         {
-                            uint _e72 = start_1;
-                            uint _e73 = d_1;
-                            uint chunk_5 = _e72 + (_e73 * LANES);
-                            uint _e77 = d_1;
-                            Chunks _e79 = ahead.inner[_e77];
-                            chunks_2 = _e79;
-                            uint _e81 = d_1;
-                            Chunks _e90 = load_rows(rows_3, chunk_5 + 32u, tokens_1.cols, w, w4_, _buffer_sizes);
-                            ahead.inner[_e81] = _e90;
-                            if (chunk_5 < end) {
-                                uint _e92 = first;
-                                add_chunk(sums_1, chunks_2, rows_3, chunk_5, chunk_5 - _e92, x_tile);
-                            }
+                            uint _e84 = d_1;
+                            uint _e88 = d_1;
+                            Chunks _e90 = ahead.inner[_e88];
+                            ahead.inner[_e84 - 1u] = _e90;
                         }
                     }
+                    uint _e99 = chunk_5;
+                    Chunks _e107 = load_rows(rows_3, _e99 + 32u, tokens_1.cols, w, w4_, _buffer_sizes);
+                    ahead.inner[0u] = _e107;
+                    uint _e108 = chunk_5;
+                    uint _e109 = chunk_5;
+                    uint _e110 = first;
+                    add_chunk(sums_1, chunks_2, rows_3, _e108, _e109 - _e110, x_tile);
                 }
             }
         }
@@ -696,25 +706,25 @@ Sums dots(
     bool loop_init_18 = true;
     while(true) {
         if (!loop_init_18) {
-            uint _e127 = i_3;
-            i_3 = _e127 + 1u;
+            uint _e138 = i_3;
+            i_3 = _e138 + 1u;
         }
         loop_init_18 = false;
-        uint _e113 = i_3;
-        if (_e113 < 2u) {
+        uint _e124 = i_3;
+        if (_e124 < 2u) {
         } else {
             break;
         }
         {
-            uint _e120 = i_3;
-            uint _e122 = i_3;
-            float _e124 = sums_1.inner[_e122];
-            float _e125 = team_sum(_e124, thread_5, n_lane_2, x_tile);
-            sums_1.inner[_e120] = _e125;
+            uint _e131 = i_3;
+            uint _e133 = i_3;
+            float _e135 = sums_1.inner[_e133];
+            float _e136 = team_sum(_e135, thread_5, n_lane_2, x_tile);
+            sums_1.inner[_e131] = _e136;
         }
     }
-    Sums _e129 = sums_1;
-    return _e129;
+    Sums _e140 = sums_1;
+    return _e140;
 }
 
 float silu(
@@ -790,22 +800,20 @@ struct main_Input {
     bool loop_init_19 = true;
     while(true) {
         if (!loop_init_19) {
-            uint _e170 = turn;
-            turn = _e170 + 1u;
+            uint _e166 = turn;
+            turn = _e166 + 1u;
         }
         loop_init_19 = false;
         uint _e65 = turn;
-        uint _e68 = p.n_turn;
-        if (_e65 < _e68) {
+        if (_e65 < TURNS) {
         } else {
             break;
         }
         {
-            uint _e73 = p.n_turn;
-            uint _e75 = turn;
-            uint first_1 = ((group.x * _e73) + _e75) * 4u;
-            uint _e80 = p.rows;
-            if (_e80 <= first_1) {
+            uint _e71 = turn;
+            uint first_1 = ((group.x * TURNS) + _e71) * 4u;
+            uint _e76 = p.rows;
+            if (_e76 <= first_1) {
                 break;
             }
             uint row0_ = first_1 + ((thread_ / LANES) * 1u);
@@ -814,64 +822,64 @@ struct main_Input {
             bool loop_init_20 = true;
             while(true) {
                 if (!loop_init_20) {
-                    uint _e128 = r;
-                    r = _e128 + 1u;
+                    uint _e124 = r;
+                    r = _e124 + 1u;
                 }
                 loop_init_20 = false;
-                uint _e90 = r;
-                if (_e90 < 1u) {
+                uint _e86 = r;
+                if (_e86 < 1u) {
                 } else {
                     break;
                 }
                 {
-                    uint _e92 = r;
-                    uint _e96 = p.rows;
-                    uint row_3 = metal::min(row0_ + _e92, _e96 - 1u);
-                    uint _e100 = r;
-                    metal::uint3 _e104 = p.planes;
-                    uint _e109 = p.cols;
-                    metal::uint3 _e110 = row_at(_e104 + metal::uint3(record), row_3, _e109);
-                    rows.inner[_e100] = _e110;
+                    uint _e88 = r;
+                    uint _e92 = p.rows;
+                    uint row_3 = metal::min(row0_ + _e88, _e92 - 1u);
+                    uint _e96 = r;
+                    metal::uint3 _e100 = p.planes;
+                    uint _e105 = p.cols;
+                    metal::uint3 _e106 = row_at(_e100 + metal::uint3(record), row_3, _e105);
+                    rows.inner[_e96] = _e106;
                     if (true) {
-                        uint _e115 = r;
-                        metal::uint3 _e120 = p.planes_up;
-                        uint _e125 = p.cols;
-                        metal::uint3 _e126 = row_at(_e120 + metal::uint3(record), row_3, _e125);
-                        rows.inner[1u + _e115] = _e126;
+                        uint _e111 = r;
+                        metal::uint3 _e116 = p.planes_up;
+                        uint _e121 = p.cols;
+                        metal::uint3 _e122 = row_at(_e116 + metal::uint3(record), row_3, _e121);
+                        rows.inner[1u + _e111] = _e122;
                     }
                 }
             }
-            uint _e130 = turn;
-            Sums _e133 = dots(rows, tokens_2, _e130 == 0u, thread_, n_lane, w, w4_, x_1, x4_, x_tile, _buffer_sizes);
+            uint _e126 = turn;
+            Sums _e129 = dots(rows, tokens_2, _e126 == 0u, thread_, n_lane, w, w4_, x_1, x4_, x_tile, _buffer_sizes);
             r_1 = 0u;
             bool loop_init_21 = true;
             while(true) {
                 if (!loop_init_21) {
-                    uint _e167 = r_1;
-                    r_1 = _e167 + 1u;
+                    uint _e163 = r_1;
+                    r_1 = _e163 + 1u;
                 }
                 loop_init_21 = false;
-                uint _e136 = r_1;
-                if (_e136 < 1u) {
+                uint _e132 = r_1;
+                if (_e132 < 1u) {
                 } else {
                     break;
                 }
                 {
-                    uint _e140 = r_1;
-                    if ((thread_ % LANES) == (_e140 % LANES)) {
-                        uint _e146 = r_1;
-                        uint _e150 = p.rows;
-                        local = (row0_ + _e146) < _e150;
+                    uint _e136 = r_1;
+                    if ((thread_ % LANES) == (_e136 % LANES)) {
+                        uint _e142 = r_1;
+                        uint _e146 = p.rows;
+                        local = (row0_ + _e142) < _e146;
                     } else {
                         local = false;
                     }
-                    bool _e153 = local;
-                    if (_e153) {
-                        uint _e156 = p.rows;
+                    bool _e149 = local;
+                    if (_e149) {
+                        uint _e152 = p.rows;
+                        uint _e155 = r_1;
+                        uint _e157 = r_1;
                         uint _e159 = r_1;
-                        uint _e161 = r_1;
-                        uint _e163 = r_1;
-                        finish(((row_out * _e156) + row0_) + _e159, _e133.inner[_e161], _e133.inner[1u + _e163], out, _buffer_sizes);
+                        finish(((row_out * _e152) + row0_) + _e155, _e129.inner[_e157], _e129.inner[1u + _e159], out, _buffer_sizes);
                     }
                 }
             }

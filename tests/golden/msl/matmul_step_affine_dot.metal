@@ -43,23 +43,23 @@ struct Tokens {
     uint cols;
     char _pad3[8];
 };
-struct type_17 {
+struct type_18 {
     metal::uint4 inner[448];
 };
-struct type_18 {
-    metal::uint4 inner[3];
-};
-struct type_22 {
+struct type_21 {
     int inner[16];
 };
+struct type_22 {
+    metal::uint2 inner[4];
+};
 struct type_23 {
-    metal::uint4 inner[4];
+    metal::uint2 inner[8];
 };
 struct type_24 {
-    metal::uint4 inner[8];
+    Chunks inner[4];
 };
 struct type_25 {
-    Chunks inner[4];
+    metal::uint4 inner[4];
 };
 struct type_26 {
     metal::uint4 inner[2];
@@ -69,16 +69,12 @@ struct Params {
     uint x_at;
     uint n_token;
     uint n_product;
-    type_23 matrices;
+    type_25 matrices;
     type_26 outputs;
-    uint n_turn;
-    char _pad7[12];
 };
 constant uint CHUNK = 32u;
 constant bool BIASED = true;
-constant uint ONES = 16843009u;
-constant uint VECTORS = 7u;
-constant uint FACTS = 6u;
+constant uint VECTORS = 9u;
 constant uint BITS = 4u;
 constant uint GROUP = 64u;
 constant uint ROWS = 2u;
@@ -88,6 +84,7 @@ constant uint THREADS = 128u;
 constant uint TILE = 2048u;
 constant uint TILE_VECTORS = 448u;
 constant uint DEPTH = 1u;
+constant uint TURNS = 1u;
 
 metal::uint3 row_at(
     metal::uint3 planes,
@@ -118,7 +115,7 @@ Chunk load_chunk(
     uint i = 0u;
     uint i_1 = 0u;
     uint i_2 = 0u;
-    uint at_2 = row_1.x + (chunk * BITS);
+    uint at_3 = row_1.x + (chunk * BITS);
     if (true) {
         bool loop_init = true;
         while(true) {
@@ -134,7 +131,7 @@ Chunk load_chunk(
             }
             {
                 uint _e25 = i;
-                metal::uint4 words = w4_[(at_2 / 4u) + _e25];
+                metal::uint4 words = w4_[(at_3 / 4u) + _e25];
                 uint _e31 = i;
                 c.words.inner[4u * _e31] = words.x;
                 uint _e37 = i;
@@ -161,7 +158,7 @@ Chunk load_chunk(
                 }
                 {
                     uint _e79 = i_1;
-                    metal::uint2 words_1 = w2_[(at_2 / 2u) + _e79];
+                    metal::uint2 words_1 = w2_[(at_3 / 2u) + _e79];
                     uint _e85 = i_1;
                     c.words.inner[2u * _e85] = words_1.x;
                     uint _e91 = i_1;
@@ -184,7 +181,7 @@ Chunk load_chunk(
                 {
                     uint _e106 = i_2;
                     uint _e109 = i_2;
-                    uint _e112 = w[at_2 + _e109];
+                    uint _e112 = w[at_3 + _e109];
                     c.words.inner[_e106] = _e112;
                 }
             }
@@ -248,23 +245,37 @@ Chunks load_rows(
     return _e22;
 }
 
+metal::float2x4 columns(
+    uint at,
+    uint quarter,
+    device type_13 const& x4_,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    if (false) {
+        uint half_ = (at / 4u) + ((quarter / 2u) * 4u);
+        metal::float4 _e15 = x4_[half_];
+        metal::float4 _e20 = x4_[half_ + 1u];
+        metal::float4 _e25 = x4_[half_ + 2u];
+        metal::float4 _e30 = x4_[half_ + 3u];
+        metal::float4x4 v_1 = metal::transpose(metal::float4x4(_e15, _e20, _e25, _e30));
+        if ((quarter % 2u) == 0u) {
+            return metal::float2x4(v_1[0], v_1[1]);
+        }
+        return metal::float2x4(v_1[2], v_1[3]);
+    }
+    metal::float4 a = x4_[(at / 4u) + (2u * quarter)];
+    metal::float4 b = x4_[((at / 4u) + (2u * quarter)) + 1u];
+    if (true) {
+        return metal::float2x4(metal::float4(a.xz, b.xz), metal::float4(a.yw, b.yw));
+    }
+    return metal::float2x4(a, b);
+}
+
 uint unit_exponent(
     float largest
 ) {
     uint power = (as_type<uint>(largest) + 65793u) & 2139095040u;
     return metal::max(power, 192937984u) - 184549376u;
-}
-
-metal::float4x4 in_order(
-    metal::float4x4 v
-) {
-    if (false) {
-        return metal::transpose(v);
-    }
-    if (true) {
-        return metal::float4x4(metal::float4(v[0].xz, v[1].xz), metal::float4(v[0].yw, v[1].yw), metal::float4(v[2].xz, v[3].xz), metal::float4(v[2].yw, v[3].yw));
-    }
-    return v;
 }
 
 metal::int4 naga_f2i32(metal::float4 value) {
@@ -274,45 +285,17 @@ metal::int4 naga_f2i32(metal::float4 value) {
 metal::uint3 planes_of(
     metal::float4 x
 ) {
-    metal::uint4 b = as_type<metal::uint4>(naga_f2i32(metal::rint(x))) + metal::uint4(32896u);
-    metal::uint2 even = (b.xz & metal::uint2(16711935u)) | ((b.yw & metal::uint2(16711935u)) << metal::uint2(8u));
-    metal::uint2 odd = ((b.xz >> metal::uint2(8u)) & metal::uint2(16711935u)) | (b.yw & metal::uint2(4278255360u));
+    metal::uint4 b_1 = as_type<metal::uint4>(naga_f2i32(metal::rint(x))) + metal::uint4(32896u);
+    metal::uint2 even = (b_1.xz & metal::uint2(16711935u)) | ((b_1.yw & metal::uint2(16711935u)) << metal::uint2(8u));
+    metal::uint2 odd = ((b_1.xz >> metal::uint2(8u)) & metal::uint2(16711935u)) | (b_1.yw & metal::uint2(4278255360u));
     return metal::uint3(((even.x & 65535u) | (even.y << 16u)) ^ 2155905152u, ((odd.x & 65535u) | (odd.y << 16u)) ^ 2155905152u, (even.x >> 16u) | (even.y & 4294901760u));
-}
-
-int sum_of(
-    metal::uint4 plane
-) {
-    uint _e1 = plane.x;
-    packed_char4 reinterpreted_packed_char4_e1 = as_type<packed_char4>(_e1);
-    packed_char4 reinterpreted_packed_char4_e2 = as_type<packed_char4>(ONES);
-    uint _e4 = plane.y;
-    packed_char4 reinterpreted_packed_char4_e4 = as_type<packed_char4>(_e4);
-    packed_char4 reinterpreted_packed_char4_e5 = as_type<packed_char4>(ONES);
-    uint _e8 = plane.z;
-    packed_char4 reinterpreted_packed_char4_e8 = as_type<packed_char4>(_e8);
-    packed_char4 reinterpreted_packed_char4_e9 = as_type<packed_char4>(ONES);
-    uint _e11 = plane.w;
-    packed_char4 reinterpreted_packed_char4_e11 = as_type<packed_char4>(_e11);
-    packed_char4 reinterpreted_packed_char4_e12 = as_type<packed_char4>(ONES);
-    return as_type<int>(as_type<uint>(as_type<int>(as_type<uint>(( + reinterpreted_packed_char4_e1[0] * reinterpreted_packed_char4_e2[0] + reinterpreted_packed_char4_e1[1] * reinterpreted_packed_char4_e2[1] + reinterpreted_packed_char4_e1[2] * reinterpreted_packed_char4_e2[2] + reinterpreted_packed_char4_e1[3] * reinterpreted_packed_char4_e2[3])) + as_type<uint>(( + reinterpreted_packed_char4_e4[0] * reinterpreted_packed_char4_e5[0] + reinterpreted_packed_char4_e4[1] * reinterpreted_packed_char4_e5[1] + reinterpreted_packed_char4_e4[2] * reinterpreted_packed_char4_e5[2] + reinterpreted_packed_char4_e4[3] * reinterpreted_packed_char4_e5[3])))) + as_type<uint>(as_type<int>(as_type<uint>(( + reinterpreted_packed_char4_e8[0] * reinterpreted_packed_char4_e9[0] + reinterpreted_packed_char4_e8[1] * reinterpreted_packed_char4_e9[1] + reinterpreted_packed_char4_e8[2] * reinterpreted_packed_char4_e9[2] + reinterpreted_packed_char4_e8[3] * reinterpreted_packed_char4_e9[3])) + as_type<uint>(( + reinterpreted_packed_char4_e11[0] * reinterpreted_packed_char4_e12[0] + reinterpreted_packed_char4_e11[1] * reinterpreted_packed_char4_e12[1] + reinterpreted_packed_char4_e11[2] * reinterpreted_packed_char4_e12[2] + reinterpreted_packed_char4_e11[3] * reinterpreted_packed_char4_e12[3])))));
 }
 
 uint place(
     uint token,
-    uint k,
     uint chunk_3
 ) {
-    return (((token * VECTORS) + k) * 64u) + chunk_3;
-}
-
-int start_code(
-) {
-    return 8;
-}
-
-int naga_neg(int val) {
-    return as_type<int>(-as_type<uint>(val));
+    return ((token * 64u) + chunk_3) * VECTORS;
 }
 
 void load_tile(
@@ -320,160 +303,137 @@ void load_tile(
     uint start,
     uint thread_1,
     device type_13 const& x4_,
-    threadgroup type_17& x_tile,
+    threadgroup type_18& x_tile,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    uint first = 0u;
-    metal::float4x4 v_1 = {};
+    uint t = 0u;
+    uint first = {};
+    metal::float2x4 v = {};
+    bool local = {};
     float largest_1 = {};
     float sum = {};
-    type_18 planes_1 = {};
-    uint k_1 = {};
-    int low = {};
-    int high = {};
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    uint n_half = metal::min(TILE, tokens.cols - start) / 16u;
+    uint step = {};
+    uint n_quarter = metal::min(TILE, tokens.cols - start) / 8u;
     bool loop_init_4 = true;
     while(true) {
         if (!loop_init_4) {
-            uint _e202 = first;
-            first = _e202 + THREADS;
+            uint _e123 = t;
+            t = _e123 + 1u;
         }
         loop_init_4 = false;
-        uint _e11 = first;
-        if (_e11 < (TOKENS * n_half)) {
+        uint _e11 = t;
+        if (_e11 < TOKENS) {
         } else {
             break;
         }
         {
-            uint _e15 = first;
-            uint item = _e15 + thread_1;
-            uint t_4 = item / n_half;
-            uint half_1 = item % n_half;
-            v_1 = metal::float4x4 {};
-            if (t_4 < tokens.n) {
-                uint at_3 = ((tokens.at[t_4] + start) / 4u) + (4u * half_1);
-                metal::float4 _e33 = x4_[at_3];
-                metal::float4 _e38 = x4_[at_3 + 1u];
-                metal::float4 _e43 = x4_[at_3 + 2u];
-                metal::float4 _e48 = x4_[at_3 + 3u];
-                v_1 = metal::float4x4(_e33, _e38, _e43, _e48);
-            }
-            metal::float4 _e51 = v_1[0];
-            metal::float4 _e54 = v_1[1];
-            metal::float4 _e58 = v_1[2];
-            metal::float4 _e61 = v_1[3];
-            metal::float4 largest4_ = metal::max(metal::max(metal::abs(_e51), metal::abs(_e54)), metal::max(metal::abs(_e58), metal::abs(_e61)));
-            largest_1 = metal::max(metal::max(largest4_.x, largest4_.y), metal::max(largest4_.z, largest4_.w));
-            metal::float4 _e74 = v_1[0];
-            metal::float4 _e76 = v_1[1];
-            metal::float4 _e79 = v_1[2];
-            metal::float4 _e81 = v_1[3];
-            metal::float4 sum4_ = (_e74 + _e76) + (_e79 + _e81);
-            sum = (sum4_.x + sum4_.y) + (sum4_.z + sum4_.w);
-            float _e92 = largest_1;
-            float _e93 = largest_1;
-            float unnamed = metal::simd_shuffle_xor(_e93, 1u);
-            largest_1 = metal::max(_e92, unnamed);
-            float _e97 = sum;
-            float _e98 = sum;
-            float unnamed_1 = metal::simd_shuffle_xor(_e98, 1u);
-            sum = _e97 + unnamed_1;
-            float _e102 = largest_1;
-            uint _e103 = unit_exponent(_e102);
-            float inverse = as_type<float>(2130706432u - _e103);
-            metal::float4x4 _e107 = v_1;
-            metal::float4x4 _e108 = in_order(_e107);
-            planes_1 = type_18 {};
-            k_1 = 0u;
+            first = 0u;
             bool loop_init_5 = true;
             while(true) {
                 if (!loop_init_5) {
-                    uint _e133 = k_1;
-                    k_1 = _e133 + 1u;
+                    uint _e119 = first;
+                    first = _e119 + THREADS;
                 }
                 loop_init_5 = false;
-                uint _e113 = k_1;
-                if (_e113 < 4u) {
+                uint _e16 = first;
+                if (_e16 < n_quarter) {
                 } else {
                     break;
                 }
                 {
-                    uint _e116 = k_1;
-                    metal::uint3 _e119 = planes_of(_e108[_e116] * inverse);
-                    uint _e121 = k_1;
-                    planes_1.inner[0][_e121] = _e119.x;
-                    uint _e125 = k_1;
-                    planes_1.inner[1][_e125] = _e119.y;
-                    uint _e129 = k_1;
-                    planes_1.inner[2][_e129] = _e119.z;
-                }
-            }
-            metal::uint4 _e136 = planes_1.inner[1];
-            int _e137 = sum_of(_e136);
-            metal::uint4 _e141 = planes_1.inner[0];
-            int _e142 = sum_of(_e141);
-            low = as_type<int>(as_type<uint>(_e137 << 8u) + as_type<uint>(_e142));
-            metal::uint4 _e146 = planes_1.inner[2];
-            int _e147 = sum_of(_e146);
-            high = _e147;
-            int _e149 = low;
-            int _e150 = low;
-            int unnamed_2 = metal::simd_shuffle_xor(_e150, 1u);
-            low = as_type<int>(as_type<uint>(_e149) + as_type<uint>(unnamed_2));
-            int _e154 = high;
-            int _e155 = high;
-            int unnamed_3 = metal::simd_shuffle_xor(_e155, 1u);
-            high = as_type<int>(as_type<uint>(_e154) + as_type<uint>(unnamed_3));
-            if (t_4 < TOKENS) {
-                uint chunk_5 = half_1 / 2u;
-                uint k_5 = (half_1 % 2u) * 3u;
-                uint _e168 = place(t_4, k_5, chunk_5);
-                metal::uint4 _e171 = planes_1.inner[0];
-                x_tile.inner[_e168] = _e171;
-                uint _e175 = place(t_4, k_5 + 1u, chunk_5);
-                metal::uint4 _e178 = planes_1.inner[1];
-                x_tile.inner[_e175] = _e178;
-                uint _e182 = place(t_4, k_5 + 2u, chunk_5);
-                metal::uint4 _e185 = planes_1.inner[2];
-                x_tile.inner[_e182] = _e185;
-                if (k_5 == 0u) {
-                    int _e188 = low;
-                    int _e189 = high;
-                    int _e191 = start_code();
-                    metal::uint2 starts = as_type<metal::uint2>(as_type<metal::int2>(as_type<metal::uint2>(metal::int2(_e188, _e189)) * as_type<uint>(naga_neg(_e191))));
-                    uint _e197 = place(t_4, FACTS, chunk_5);
-                    float _e199 = sum;
-                    x_tile.inner[_e197] = metal::uint4(_e103, as_type<uint>(_e199), starts);
+                    uint _e18 = first;
+                    uint quarter_1 = _e18 + thread_1;
+                    bool is_there = quarter_1 < n_quarter;
+                    v = metal::float2x4 {};
+                    if (is_there) {
+                        uint _e25 = t;
+                        local = _e25 < tokens.n;
+                    } else {
+                        local = false;
+                    }
+                    bool _e29 = local;
+                    if (_e29) {
+                        uint _e31 = t;
+                        metal::float2x4 _e34 = columns(tokens.at[_e31] + start, quarter_1, x4_, _buffer_sizes);
+                        v = _e34;
+                    }
+                    metal::float4 _e36 = v[0];
+                    metal::float4 _e39 = v[1];
+                    metal::float4 largest4_ = metal::max(metal::abs(_e36), metal::abs(_e39));
+                    largest_1 = metal::max(metal::max(largest4_.x, largest4_.y), metal::max(largest4_.z, largest4_.w));
+                    metal::float4 _e51 = v[0];
+                    metal::float4 _e53 = v[1];
+                    metal::float4 sum4_ = _e51 + _e53;
+                    sum = (sum4_.x + sum4_.y) + (sum4_.z + sum4_.w);
+                    step = 1u;
+                    bool loop_init_6 = true;
+                    while(true) {
+                        if (!loop_init_6) {
+                            uint _e78 = step;
+                            step = _e78 * 2u;
+                        }
+                        loop_init_6 = false;
+                        uint _e65 = step;
+                        if (_e65 < 4u) {
+                        } else {
+                            break;
+                        }
+                        {
+                            float _e68 = largest_1;
+                            float _e69 = largest_1;
+                            uint _e70 = step;
+                            float unnamed = metal::simd_shuffle_xor(_e69, _e70);
+                            largest_1 = metal::max(_e68, unnamed);
+                            float _e73 = sum;
+                            float _e74 = sum;
+                            uint _e75 = step;
+                            float unnamed_1 = metal::simd_shuffle_xor(_e74, _e75);
+                            sum = _e73 + unnamed_1;
+                        }
+                    }
+                    float _e81 = largest_1;
+                    uint _e82 = unit_exponent(_e81);
+                    float inverse = as_type<float>(2130706432u - _e82);
+                    metal::float4 _e87 = v[0];
+                    metal::uint3 _e89 = planes_of(_e87 * inverse);
+                    metal::float4 _e91 = v[1];
+                    metal::uint3 _e93 = planes_of(_e91 * inverse);
+                    if (is_there) {
+                        uint _e94 = t;
+                        uint _e97 = place(_e94, quarter_1 / 4u);
+                        uint at_4 = _e97 + ((quarter_1 % 4u) * 2u);
+                        x_tile.inner[at_4] = metal::uint4(_e89.x, _e93.x, _e89.y, _e93.y);
+                        float _e116 = sum;
+                        x_tile.inner[at_4 + 1u] = metal::uint4(_e89.z, _e93.z, _e82, as_type<uint>(_e116));
+                    }
                 }
             }
         }
     }
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     return;
 }
 
 uint chunk_bytes(
     Chunk c_2,
-    uint k_2
+    uint k
 ) {
     uint word_1 = {};
     if (false) {
-        return c_2.words.inner[k_2] ^ 2155905152u;
+        return c_2.words.inner[k] ^ 2155905152u;
     }
     if (true) {
-        return (c_2.words.inner[k_2 / 2u] >> (BITS * (k_2 % 2u))) & 252645135u;
+        return (c_2.words.inner[k / 2u] >> (BITS * (k % 2u))) & 252645135u;
     }
-    uint bit = 16u * k_2;
+    uint bit = 16u * k;
     uint shift = bit % 32u;
     word_1 = c_2.words.inner[bit / 32u] >> shift;
     if (32u < (shift + 16u)) {
-        uint _e57 = word_1;
-        word_1 = _e57 | (c_2.words.inner[(bit / 32u) + 1u] << (32u - shift));
+        uint _e56 = word_1;
+        word_1 = _e56 | (c_2.words.inner[(bit / 32u) + 1u] << (32u - shift));
     }
-    uint _e68 = word_1;
-    uint _e71 = word_1;
-    uint halves = (_e68 & 65535u) | ((_e71 << 8u) & 4294901760u);
+    uint _e67 = word_1;
+    uint _e70 = word_1;
+    uint halves = (_e67 & 65535u) | ((_e70 << 8u) & 4294901760u);
     return ((halves & 16711935u) | ((halves << 4u) & 4278255360u)) & 252645135u;
 }
 
@@ -482,263 +442,200 @@ void add_chunk(
     thread Chunks& chunks_1,
     thread Rows& rows_2,
     uint chunk_4,
-    uint at,
-    threadgroup type_17& x_tile
+    uint at_1,
+    threadgroup type_18& x_tile
 ) {
-    type_22 low_1 = {};
-    type_22 middle = {};
-    type_22 high_1 = {};
-    type_23 facts = {};
-    uint t = 0u;
+    type_21 low = {};
+    type_21 middle = {};
+    type_21 high = {};
+    type_22 facts = {};
+    uint q = 0u;
+    type_23 codes = {};
     uint r_2 = {};
-    uint half_ = 0u;
-    type_24 codes = {};
-    uint r_3 = {};
-    uint k_3 = {};
     uint t_1 = {};
-    uint r_4 = {};
-    uint k_4 = {};
-    uint r_5 = 0u;
+    uint r_3 = {};
+    uint r_4 = 0u;
+    float bias = {};
     uint t_2 = {};
-    bool loop_init_6 = true;
+    bool loop_init_7 = true;
     while(true) {
-        if (!loop_init_6) {
-            uint _e53 = t;
-            t = _e53 + 1u;
+        if (!loop_init_7) {
+            uint _e136 = q;
+            q = _e136 + 1u;
         }
-        loop_init_6 = false;
-        uint _e11 = t;
-        if (_e11 < TOKENS) {
+        loop_init_7 = false;
+        uint _e11 = q;
+        if (_e11 < 4u) {
         } else {
             break;
         }
         {
-            uint _e14 = t;
-            uint _e17 = t;
-            uint _e19 = place(_e17, FACTS, at);
-            metal::uint4 _e21 = x_tile.inner[_e19];
-            facts.inner[_e14] = _e21;
+            codes = type_23 {};
             r_2 = 0u;
-            bool loop_init_7 = true;
+            bool loop_init_8 = true;
             while(true) {
-                if (!loop_init_7) {
-                    uint _e50 = r_2;
-                    r_2 = _e50 + 1u;
+                if (!loop_init_8) {
+                    uint _e41 = r_2;
+                    r_2 = _e41 + 1u;
                 }
-                loop_init_7 = false;
-                uint _e24 = r_2;
-                if (_e24 < ROWS) {
+                loop_init_8 = false;
+                uint _e18 = r_2;
+                if (_e18 < ROWS) {
                 } else {
                     break;
                 }
                 {
-                    uint _e27 = r_2;
-                    uint _e30 = t;
-                    uint _e33 = t;
-                    uint _e36 = facts.inner[_e33].z;
-                    low_1.inner[(_e27 * TOKENS) + _e30] = as_type<int>(_e36);
-                    uint _e38 = r_2;
-                    uint _e41 = t;
-                    uint _e44 = t;
-                    uint _e47 = facts.inner[_e44].w;
-                    high_1.inner[(_e38 * TOKENS) + _e41] = as_type<int>(_e47);
-                }
-            }
-        }
-    }
-    bool loop_init_8 = true;
-    while(true) {
-        if (!loop_init_8) {
-            uint _e182 = half_;
-            half_ = _e182 + 1u;
-        }
-        loop_init_8 = false;
-        uint _e57 = half_;
-        if (_e57 < 2u) {
-        } else {
-            break;
-        }
-        {
-            codes = type_24 {};
-            r_3 = 0u;
-            bool loop_init_9 = true;
-            while(true) {
-                if (!loop_init_9) {
-                    uint _e89 = r_3;
-                    r_3 = _e89 + 1u;
-                }
-                loop_init_9 = false;
-                uint _e64 = r_3;
-                if (_e64 < ROWS) {
-                } else {
-                    break;
-                }
-                {
-                    k_3 = 0u;
-                    bool loop_init_10 = true;
-                    while(true) {
-                        if (!loop_init_10) {
-                            uint _e86 = k_3;
-                            k_3 = _e86 + 1u;
-                        }
-                        loop_init_10 = false;
-                        uint _e69 = k_3;
-                        if (_e69 < 4u) {
-                        } else {
-                            break;
-                        }
-                        {
-                            uint _e72 = r_3;
-                            uint _e74 = k_3;
-                            uint _e76 = r_3;
-                            Chunk _e78 = chunks_1.inner[_e76];
-                            uint _e80 = half_;
-                            uint _e82 = k_3;
-                            uint _e84 = chunk_bytes(_e78, (4u * _e80) + _e82);
-                            codes.inner[_e72][_e74] = _e84;
-                        }
-                    }
+                    uint _e21 = r_2;
+                    uint _e23 = r_2;
+                    Chunk _e25 = chunks_1.inner[_e23];
+                    uint _e27 = q;
+                    uint _e29 = chunk_bytes(_e25, 2u * _e27);
+                    uint _e30 = r_2;
+                    Chunk _e32 = chunks_1.inner[_e30];
+                    uint _e34 = q;
+                    uint _e38 = chunk_bytes(_e32, (2u * _e34) + 1u);
+                    codes.inner[_e21] = metal::uint2(_e29, _e38);
                 }
             }
             t_1 = 0u;
-            bool loop_init_11 = true;
+            bool loop_init_9 = true;
             while(true) {
-                if (!loop_init_11) {
-                    uint _e179 = t_1;
-                    t_1 = _e179 + 1u;
+                if (!loop_init_9) {
+                    uint _e133 = t_1;
+                    t_1 = _e133 + 1u;
                 }
-                loop_init_11 = false;
-                uint _e93 = t_1;
-                if (_e93 < TOKENS) {
+                loop_init_9 = false;
+                uint _e45 = t_1;
+                if (_e45 < TOKENS) {
                 } else {
                     break;
                 }
                 {
-                    uint _e97 = t_1;
-                    uint _e99 = half_;
-                    uint _e101 = place(_e97, 3u * _e99, at);
-                    metal::uint4 p0_ = x_tile.inner[_e101];
-                    uint _e105 = t_1;
-                    uint _e107 = half_;
-                    uint _e111 = place(_e105, (3u * _e107) + 1u, at);
-                    metal::uint4 p1_ = x_tile.inner[_e111];
-                    uint _e115 = t_1;
-                    uint _e117 = half_;
-                    uint _e121 = place(_e115, (3u * _e117) + 2u, at);
-                    metal::uint4 p2_ = x_tile.inner[_e121];
-                    r_4 = 0u;
-                    bool loop_init_12 = true;
+                    uint _e48 = t_1;
+                    uint _e49 = place(_e48, at_1);
+                    uint _e51 = q;
+                    uint place_1 = _e49 + (2u * _e51);
+                    metal::uint4 v_2 = x_tile.inner[place_1];
+                    metal::uint4 rest = x_tile.inner[place_1 + 1u];
+                    uint _e62 = t_1;
+                    facts.inner[_e62] = rest.zw;
+                    r_3 = 0u;
+                    bool loop_init_10 = true;
                     while(true) {
-                        if (!loop_init_12) {
-                            uint _e176 = r_4;
-                            r_4 = _e176 + 1u;
+                        if (!loop_init_10) {
+                            uint _e130 = r_3;
+                            r_3 = _e130 + 1u;
                         }
-                        loop_init_12 = false;
-                        uint _e126 = r_4;
-                        if (_e126 < ROWS) {
+                        loop_init_10 = false;
+                        uint _e67 = r_3;
+                        if (_e67 < ROWS) {
                         } else {
                             break;
                         }
                         {
-                            uint _e129 = r_4;
-                            uint _e132 = t_1;
-                            uint i_4 = (_e129 * TOKENS) + _e132;
-                            k_4 = 0u;
-                            bool loop_init_13 = true;
-                            while(true) {
-                                if (!loop_init_13) {
-                                    uint _e173 = k_4;
-                                    k_4 = _e173 + 1u;
-                                }
-                                loop_init_13 = false;
-                                uint _e136 = k_4;
-                                if (_e136 < 4u) {
-                                } else {
-                                    break;
-                                }
-                                {
-                                    int _e140 = low_1.inner[i_4];
-                                    uint _e141 = r_4;
-                                    uint _e143 = k_4;
-                                    uint _e145 = codes.inner[_e141][_e143];
-                                    uint _e146 = k_4;
-                                    uint _e147 = p0_[_e146];
-                                    packed_char4 reinterpreted_packed_char4_e145 = as_type<packed_char4>(_e145);
-                                    packed_char4 reinterpreted_packed_char4_e147 = as_type<packed_char4>(_e147);
-                                    low_1.inner[i_4] = as_type<int>(as_type<uint>(_e140) + as_type<uint>(( + reinterpreted_packed_char4_e145[0] * reinterpreted_packed_char4_e147[0] + reinterpreted_packed_char4_e145[1] * reinterpreted_packed_char4_e147[1] + reinterpreted_packed_char4_e145[2] * reinterpreted_packed_char4_e147[2] + reinterpreted_packed_char4_e145[3] * reinterpreted_packed_char4_e147[3])));
-                                    int _e151 = middle.inner[i_4];
-                                    uint _e152 = r_4;
-                                    uint _e154 = k_4;
-                                    uint _e156 = codes.inner[_e152][_e154];
-                                    uint _e157 = k_4;
-                                    uint _e158 = p1_[_e157];
-                                    packed_char4 reinterpreted_packed_char4_e156 = as_type<packed_char4>(_e156);
-                                    packed_char4 reinterpreted_packed_char4_e158 = as_type<packed_char4>(_e158);
-                                    middle.inner[i_4] = as_type<int>(as_type<uint>(_e151) + as_type<uint>(( + reinterpreted_packed_char4_e156[0] * reinterpreted_packed_char4_e158[0] + reinterpreted_packed_char4_e156[1] * reinterpreted_packed_char4_e158[1] + reinterpreted_packed_char4_e156[2] * reinterpreted_packed_char4_e158[2] + reinterpreted_packed_char4_e156[3] * reinterpreted_packed_char4_e158[3])));
-                                    int _e162 = high_1.inner[i_4];
-                                    uint _e163 = r_4;
-                                    uint _e165 = k_4;
-                                    uint _e167 = codes.inner[_e163][_e165];
-                                    uint _e168 = k_4;
-                                    uint _e169 = p2_[_e168];
-                                    packed_char4 reinterpreted_packed_char4_e167 = as_type<packed_char4>(_e167);
-                                    packed_char4 reinterpreted_packed_char4_e169 = as_type<packed_char4>(_e169);
-                                    high_1.inner[i_4] = as_type<int>(as_type<uint>(_e162) + as_type<uint>(( + reinterpreted_packed_char4_e167[0] * reinterpreted_packed_char4_e169[0] + reinterpreted_packed_char4_e167[1] * reinterpreted_packed_char4_e169[1] + reinterpreted_packed_char4_e167[2] * reinterpreted_packed_char4_e169[2] + reinterpreted_packed_char4_e167[3] * reinterpreted_packed_char4_e169[3])));
-                                }
-                            }
+                            uint _e70 = r_3;
+                            uint _e73 = t_1;
+                            uint i_4 = (_e70 * TOKENS) + _e73;
+                            int _e76 = low.inner[i_4];
+                            uint _e77 = r_3;
+                            uint _e80 = codes.inner[_e77].x;
+                            uint _e81 = v_2.x;
+                            packed_char4 reinterpreted_packed_char4_e80 = as_type<packed_char4>(_e80);
+                            packed_char4 reinterpreted_packed_char4_e81 = as_type<packed_char4>(_e81);
+                            low.inner[i_4] = as_type<int>(as_type<uint>(_e76) + as_type<uint>(( + reinterpreted_packed_char4_e80[0] * reinterpreted_packed_char4_e81[0] + reinterpreted_packed_char4_e80[1] * reinterpreted_packed_char4_e81[1] + reinterpreted_packed_char4_e80[2] * reinterpreted_packed_char4_e81[2] + reinterpreted_packed_char4_e80[3] * reinterpreted_packed_char4_e81[3])));
+                            int _e85 = low.inner[i_4];
+                            uint _e86 = r_3;
+                            uint _e89 = codes.inner[_e86].y;
+                            uint _e90 = v_2.y;
+                            packed_char4 reinterpreted_packed_char4_e89 = as_type<packed_char4>(_e89);
+                            packed_char4 reinterpreted_packed_char4_e90 = as_type<packed_char4>(_e90);
+                            low.inner[i_4] = as_type<int>(as_type<uint>(_e85) + as_type<uint>(( + reinterpreted_packed_char4_e89[0] * reinterpreted_packed_char4_e90[0] + reinterpreted_packed_char4_e89[1] * reinterpreted_packed_char4_e90[1] + reinterpreted_packed_char4_e89[2] * reinterpreted_packed_char4_e90[2] + reinterpreted_packed_char4_e89[3] * reinterpreted_packed_char4_e90[3])));
+                            int _e94 = middle.inner[i_4];
+                            uint _e95 = r_3;
+                            uint _e98 = codes.inner[_e95].x;
+                            uint _e99 = v_2.z;
+                            packed_char4 reinterpreted_packed_char4_e98 = as_type<packed_char4>(_e98);
+                            packed_char4 reinterpreted_packed_char4_e99 = as_type<packed_char4>(_e99);
+                            middle.inner[i_4] = as_type<int>(as_type<uint>(_e94) + as_type<uint>(( + reinterpreted_packed_char4_e98[0] * reinterpreted_packed_char4_e99[0] + reinterpreted_packed_char4_e98[1] * reinterpreted_packed_char4_e99[1] + reinterpreted_packed_char4_e98[2] * reinterpreted_packed_char4_e99[2] + reinterpreted_packed_char4_e98[3] * reinterpreted_packed_char4_e99[3])));
+                            int _e103 = middle.inner[i_4];
+                            uint _e104 = r_3;
+                            uint _e107 = codes.inner[_e104].y;
+                            uint _e108 = v_2.w;
+                            packed_char4 reinterpreted_packed_char4_e107 = as_type<packed_char4>(_e107);
+                            packed_char4 reinterpreted_packed_char4_e108 = as_type<packed_char4>(_e108);
+                            middle.inner[i_4] = as_type<int>(as_type<uint>(_e103) + as_type<uint>(( + reinterpreted_packed_char4_e107[0] * reinterpreted_packed_char4_e108[0] + reinterpreted_packed_char4_e107[1] * reinterpreted_packed_char4_e108[1] + reinterpreted_packed_char4_e107[2] * reinterpreted_packed_char4_e108[2] + reinterpreted_packed_char4_e107[3] * reinterpreted_packed_char4_e108[3])));
+                            int _e112 = high.inner[i_4];
+                            uint _e113 = r_3;
+                            uint _e116 = codes.inner[_e113].x;
+                            uint _e117 = rest.x;
+                            packed_char4 reinterpreted_packed_char4_e116 = as_type<packed_char4>(_e116);
+                            packed_char4 reinterpreted_packed_char4_e117 = as_type<packed_char4>(_e117);
+                            high.inner[i_4] = as_type<int>(as_type<uint>(_e112) + as_type<uint>(( + reinterpreted_packed_char4_e116[0] * reinterpreted_packed_char4_e117[0] + reinterpreted_packed_char4_e116[1] * reinterpreted_packed_char4_e117[1] + reinterpreted_packed_char4_e116[2] * reinterpreted_packed_char4_e117[2] + reinterpreted_packed_char4_e116[3] * reinterpreted_packed_char4_e117[3])));
+                            int _e121 = high.inner[i_4];
+                            uint _e122 = r_3;
+                            uint _e125 = codes.inner[_e122].y;
+                            uint _e126 = rest.y;
+                            packed_char4 reinterpreted_packed_char4_e125 = as_type<packed_char4>(_e125);
+                            packed_char4 reinterpreted_packed_char4_e126 = as_type<packed_char4>(_e126);
+                            high.inner[i_4] = as_type<int>(as_type<uint>(_e121) + as_type<uint>(( + reinterpreted_packed_char4_e125[0] * reinterpreted_packed_char4_e126[0] + reinterpreted_packed_char4_e125[1] * reinterpreted_packed_char4_e126[1] + reinterpreted_packed_char4_e125[2] * reinterpreted_packed_char4_e126[2] + reinterpreted_packed_char4_e125[3] * reinterpreted_packed_char4_e126[3])));
                         }
                     }
                 }
             }
         }
     }
-    bool loop_init_14 = true;
+    bool loop_init_11 = true;
     while(true) {
-        if (!loop_init_14) {
-            uint _e250 = r_5;
-            r_5 = _e250 + 1u;
+        if (!loop_init_11) {
+            uint _e205 = r_4;
+            r_4 = _e205 + 1u;
         }
-        loop_init_14 = false;
-        uint _e186 = r_5;
-        if (_e186 < ROWS) {
+        loop_init_11 = false;
+        uint _e140 = r_4;
+        if (_e140 < ROWS) {
         } else {
             break;
         }
         {
-            uint _e189 = r_5;
-            Chunk _e191 = chunks_1.inner[_e189];
-            uint _e192 = r_5;
-            metal::uint3 _e194 = rows_2.inner[_e192];
-            metal::float2 _e195 = chunk_scale_bias(_e191, _e194, chunk_4);
-            float bias = metal::fma(8.0, _e195.x, _e195.y);
+            uint _e143 = r_4;
+            Chunk _e145 = chunks_1.inner[_e143];
+            uint _e146 = r_4;
+            metal::uint3 _e148 = rows_2.inner[_e146];
+            metal::float2 _e149 = chunk_scale_bias(_e145, _e148, chunk_4);
+            bias = _e149.y;
+            if (false) {
+                float _e157 = bias;
+                bias = metal::fma(128.0, _e149.x, _e157);
+            }
             t_2 = 0u;
-            bool loop_init_15 = true;
+            bool loop_init_12 = true;
             while(true) {
-                if (!loop_init_15) {
-                    uint _e247 = t_2;
-                    t_2 = _e247 + 1u;
+                if (!loop_init_12) {
+                    uint _e202 = t_2;
+                    t_2 = _e202 + 1u;
                 }
-                loop_init_15 = false;
-                uint _e208 = t_2;
-                if (_e208 < TOKENS) {
+                loop_init_12 = false;
+                uint _e162 = t_2;
+                if (_e162 < TOKENS) {
                 } else {
                     break;
                 }
                 {
-                    uint _e211 = r_5;
-                    uint _e214 = t_2;
-                    uint i_5 = (_e211 * TOKENS) + _e214;
-                    int _e217 = high_1.inner[i_5];
-                    int _e220 = middle.inner[i_5];
-                    int _e224 = low_1.inner[i_5];
-                    float whole = metal::fma(static_cast<float>(_e217), 65536.0, static_cast<float>(as_type<int>(as_type<uint>(_e220 << 8u) + as_type<uint>(_e224))));
-                    uint _e229 = t_2;
-                    uint _e232 = facts.inner[_e229].x;
-                    float _e237 = sums.inner[i_5];
-                    float sum_2 = metal::fma(whole * as_type<float>(_e232), _e195.x, _e237);
-                    uint _e240 = t_2;
-                    uint _e243 = facts.inner[_e240].y;
-                    sums.inner[i_5] = metal::fma(bias, as_type<float>(_e243), sum_2);
+                    uint _e165 = r_4;
+                    uint _e168 = t_2;
+                    uint i_5 = (_e165 * TOKENS) + _e168;
+                    int _e171 = high.inner[i_5];
+                    int _e174 = middle.inner[i_5];
+                    int _e178 = low.inner[i_5];
+                    float whole = metal::fma(static_cast<float>(_e171), 65536.0, static_cast<float>(as_type<int>(as_type<uint>(_e174 << 8u) + as_type<uint>(_e178))));
+                    uint _e183 = t_2;
+                    uint _e186 = facts.inner[_e183].x;
+                    float _e191 = sums.inner[i_5];
+                    float sum_2 = metal::fma(whole * as_type<float>(_e186), _e149.x, _e191);
+                    float _e194 = bias;
+                    uint _e195 = t_2;
+                    uint _e198 = facts.inner[_e195].y;
+                    sums.inner[i_5] = metal::fma(_e194, as_type<float>(_e198), sum_2);
                 }
             }
         }
@@ -749,7 +646,7 @@ void add_chunk(
 void show(
     uint thread_2,
     float value,
-    threadgroup type_17& x_tile
+    threadgroup type_18& x_tile
 ) {
     x_tile.inner[thread_2].x = as_type<uint>(value);
     return;
@@ -757,7 +654,7 @@ void show(
 
 float shown(
     uint thread_3,
-    threadgroup type_17& x_tile
+    threadgroup type_18& x_tile
 ) {
     uint _e4 = x_tile.inner[thread_3].x;
     return as_type<float>(_e4);
@@ -767,21 +664,21 @@ float team_sum(
     float value_1,
     uint thread_4,
     uint n_lane_1,
-    threadgroup type_17& x_tile
+    threadgroup type_18& x_tile
 ) {
     float sum_1 = {};
-    uint step = 16u;
     uint step_1 = 16u;
+    uint step_2 = 16u;
     sum_1 = value_1;
     if (LANES <= n_lane_1) {
-        bool loop_init_16 = true;
+        bool loop_init_13 = true;
         while(true) {
-            if (!loop_init_16) {
-                uint _e19 = step;
-                step = _e19 / 2u;
+            if (!loop_init_13) {
+                uint _e19 = step_1;
+                step_1 = _e19 / 2u;
             }
-            loop_init_16 = false;
-            uint _e12 = step;
+            loop_init_13 = false;
+            uint _e12 = step_1;
             if (0u < _e12) {
             } else {
                 break;
@@ -789,22 +686,22 @@ float team_sum(
             {
                 float _e14 = sum_1;
                 float _e15 = sum_1;
-                uint _e16 = step;
-                float unnamed_4 = metal::simd_shuffle_xor(_e15, _e16);
-                sum_1 = _e14 + unnamed_4;
+                uint _e16 = step_1;
+                float unnamed_2 = metal::simd_shuffle_xor(_e15, _e16);
+                sum_1 = _e14 + unnamed_2;
             }
         }
         float _e22 = sum_1;
         return _e22;
     }
-    bool loop_init_17 = true;
+    bool loop_init_14 = true;
     while(true) {
-        if (!loop_init_17) {
-            uint _e37 = step_1;
-            step_1 = _e37 / 2u;
+        if (!loop_init_14) {
+            uint _e37 = step_2;
+            step_2 = _e37 / 2u;
         }
-        loop_init_17 = false;
-        uint _e29 = step_1;
+        loop_init_14 = false;
+        uint _e29 = step_2;
         if (0u < _e29) {
         } else {
             break;
@@ -815,7 +712,7 @@ float team_sum(
             show(thread_4, _e31, x_tile);
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
             float _e32 = sum_1;
-            uint _e33 = step_1;
+            uint _e33 = step_2;
             float _e35 = shown(thread_4 ^ _e33, x_tile);
             sum_1 = _e32 + _e35;
         }
@@ -834,28 +731,29 @@ Sums dots(
     device type_4 const& w2_,
     device type_6 const& w4_,
     device type_13 const& x4_,
-    threadgroup type_17& x_tile,
+    threadgroup type_18& x_tile,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    type_25 ahead = {};
+    type_24 ahead = {};
     uint d = 0u;
     Sums sums_1 = {};
     uint first_1 = 0u;
-    bool local = {};
     bool local_1 = {};
-    uint start_1 = {};
-    uint d_1 = {};
+    bool local_2 = {};
+    bool local_3 = {};
+    uint chunk_5 = {};
     Chunks chunks_2 = {};
+    uint d_1 = {};
     uint i_3 = 0u;
     uint n_chunk = ((tokens_1.cols + CHUNK) - 1u) / CHUNK;
     uint lane = thread_5 % LANES;
-    bool loop_init_18 = true;
+    bool loop_init_15 = true;
     while(true) {
-        if (!loop_init_18) {
+        if (!loop_init_15) {
             uint _e29 = d;
             d = _e29 + 1u;
         }
-        loop_init_18 = false;
+        loop_init_15 = false;
         uint _e17 = d;
         if (_e17 < DEPTH) {
         } else {
@@ -868,13 +766,13 @@ Sums dots(
             ahead.inner[_e20] = _e27;
         }
     }
-    bool loop_init_19 = true;
+    bool loop_init_16 = true;
     while(true) {
-        if (!loop_init_19) {
-            uint _e104 = first_1;
-            first_1 = _e104 + 64u;
+        if (!loop_init_16) {
+            uint _e115 = first_1;
+            first_1 = _e115 + 64u;
         }
-        loop_init_19 = false;
+        loop_init_16 = false;
         uint _e34 = first_1;
         if (_e34 < n_chunk) {
         } else {
@@ -882,98 +780,109 @@ Sums dots(
         }
         {
             if (!(is_first)) {
-                local = TILE < tokens_1.cols;
-            } else {
-                local = true;
-            }
-            bool _e43 = local;
-            if (!(_e43)) {
-                local_1 = n_lane_2 < LANES;
+                local_1 = TILE < tokens_1.cols;
             } else {
                 local_1 = true;
             }
-            bool _e50 = local_1;
-            if (_e50) {
-                uint _e51 = first_1;
-                load_tile(tokens_1, _e51 * CHUNK, thread_5, x4_, x_tile, _buffer_sizes);
+            bool _e43 = local_1;
+            if (!(_e43)) {
+                local_2 = n_lane_2 < LANES;
+            } else {
+                local_2 = true;
             }
-            uint _e54 = first_1;
-            uint end = metal::min(_e54 + 64u, n_chunk);
-            uint _e62 = first_1;
-            start_1 = _e62 + lane;
-            bool loop_init_20 = true;
-            while(true) {
-                if (!loop_init_20) {
-                    uint _e97 = start_1;
-                    start_1 = _e97 + 32u;
+            bool _e50 = local_2;
+            if (_e50) {
+                if (!(!(is_first))) {
+                    uint _e56 = first_1;
+                    local_3 = 0u < _e56;
+                } else {
+                    local_3 = true;
                 }
-                loop_init_20 = false;
-                uint _e65 = start_1;
-                if (_e65 < end) {
+                bool _e59 = local_3;
+                if (_e59) {
+                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+                }
+                uint _e60 = first_1;
+                load_tile(tokens_1, _e60 * CHUNK, thread_5, x4_, x_tile, _buffer_sizes);
+                metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            }
+            uint _e63 = first_1;
+            uint end = metal::min(_e63 + 64u, n_chunk);
+            uint _e71 = first_1;
+            chunk_5 = _e71 + lane;
+            bool loop_init_17 = true;
+            while(true) {
+                if (!loop_init_17) {
+                    uint _e112 = chunk_5;
+                    chunk_5 = _e112 + LANES;
+                }
+                loop_init_17 = false;
+                uint _e74 = chunk_5;
+                if (_e74 < end) {
                 } else {
                     break;
                 }
                 {
-                    d_1 = 0u;
-                    bool loop_init_21 = true;
+                    Chunks _e77 = ahead.inner[0];
+                    chunks_2 = _e77;
+                    d_1 = 1u;
+                    bool loop_init_18 = true;
                     while(true) {
-                        if (!loop_init_21) {
-                            uint _e95 = d_1;
-                            d_1 = _e95 + 1u;
+                        if (!loop_init_18) {
+                            uint _e92 = d_1;
+                            d_1 = _e92 + 1u;
                         }
-                        loop_init_21 = false;
-                        uint _e69 = d_1;
-                        if (_e69 < DEPTH) {
+                        loop_init_18 = false;
+                        uint _e81 = d_1;
+                        if (_e81 < DEPTH) {
                         } else {
                             break;
                         }
                         {
-                            uint _e72 = start_1;
-                            uint _e73 = d_1;
-                            uint chunk_6 = _e72 + (_e73 * LANES);
-                            uint _e77 = d_1;
-                            Chunks _e79 = ahead.inner[_e77];
-                            chunks_2 = _e79;
-                            uint _e81 = d_1;
-                            Chunks _e90 = load_rows(rows_3, chunk_6 + 32u, tokens_1.cols, w, w2_, w4_, _buffer_sizes);
-                            ahead.inner[_e81] = _e90;
-                            if (chunk_6 < end) {
-                                uint _e92 = first_1;
-                                add_chunk(sums_1, chunks_2, rows_3, chunk_6, chunk_6 - _e92, x_tile);
-                            }
+                            uint _e84 = d_1;
+                            uint _e88 = d_1;
+                            Chunks _e90 = ahead.inner[_e88];
+                            ahead.inner[_e84 - 1u] = _e90;
                         }
                     }
+                    uint _e99 = chunk_5;
+                    Chunks _e107 = load_rows(rows_3, _e99 + 32u, tokens_1.cols, w, w2_, w4_, _buffer_sizes);
+                    ahead.inner[0u] = _e107;
+                    uint _e108 = chunk_5;
+                    uint _e109 = chunk_5;
+                    uint _e110 = first_1;
+                    add_chunk(sums_1, chunks_2, rows_3, _e108, _e109 - _e110, x_tile);
                 }
             }
         }
     }
-    bool loop_init_22 = true;
+    bool loop_init_19 = true;
     while(true) {
-        if (!loop_init_22) {
-            uint _e127 = i_3;
-            i_3 = _e127 + 1u;
+        if (!loop_init_19) {
+            uint _e138 = i_3;
+            i_3 = _e138 + 1u;
         }
-        loop_init_22 = false;
-        uint _e113 = i_3;
-        if (_e113 < 2u) {
+        loop_init_19 = false;
+        uint _e124 = i_3;
+        if (_e124 < 2u) {
         } else {
             break;
         }
         {
-            uint _e120 = i_3;
-            uint _e122 = i_3;
-            float _e124 = sums_1.inner[_e122];
-            float _e125 = team_sum(_e124, thread_5, n_lane_2, x_tile);
-            sums_1.inner[_e120] = _e125;
+            uint _e131 = i_3;
+            uint _e133 = i_3;
+            float _e135 = sums_1.inner[_e133];
+            float _e136 = team_sum(_e135, thread_5, n_lane_2, x_tile);
+            sums_1.inner[_e131] = _e136;
         }
     }
-    Sums _e129 = sums_1;
-    return _e129;
+    Sums _e140 = sums_1;
+    return _e140;
 }
 
 void store(
     uint product_1,
-    uint at_1,
+    uint at_2,
     float value_2,
     device type_12& out0_,
     device type_12& out1_,
@@ -983,19 +892,19 @@ void store(
 ) {
     switch(product_1) {
         case 0u: {
-            out0_[at_1] = value_2;
+            out0_[at_2] = value_2;
             return;
         }
         case 1u: {
-            out1_[at_1] = value_2;
+            out1_[at_2] = value_2;
             return;
         }
         case 2u: {
-            out2_[at_1] = value_2;
+            out2_[at_2] = value_2;
             return;
         }
         default: {
-            out3_[at_1] = value_2;
+            out3_[at_2] = value_2;
             return;
         }
     }
@@ -1016,60 +925,60 @@ void finish(
     device type_12& out3_,
     constant _mslBufferSizes& _buffer_sizes
 ) {
-    uint r_6 = 0u;
+    uint r_5 = 0u;
     uint t_3 = {};
-    bool local_2 = {};
-    bool local_3 = {};
+    bool local_4 = {};
+    bool local_5 = {};
     metal::uint4 pair = p.outputs.inner[product_2 / 2u];
     metal::uint2 output = ((product_2 % 2u) == 1u) ? pair.zw : pair.xy;
-    bool loop_init_23 = true;
+    bool loop_init_20 = true;
     while(true) {
-        if (!loop_init_23) {
-            uint _e71 = r_6;
-            r_6 = _e71 + 1u;
+        if (!loop_init_20) {
+            uint _e71 = r_5;
+            r_5 = _e71 + 1u;
         }
-        loop_init_23 = false;
-        uint _e22 = r_6;
+        loop_init_20 = false;
+        uint _e22 = r_5;
         if (_e22 < ROWS) {
         } else {
             break;
         }
         {
             t_3 = 0u;
-            bool loop_init_24 = true;
+            bool loop_init_21 = true;
             while(true) {
-                if (!loop_init_24) {
+                if (!loop_init_21) {
                     uint _e68 = t_3;
                     t_3 = _e68 + 1u;
                 }
-                loop_init_24 = false;
+                loop_init_21 = false;
                 uint _e27 = t_3;
                 if (_e27 < TOKENS) {
                 } else {
                     break;
                 }
                 {
-                    uint _e32 = r_6;
+                    uint _e32 = r_5;
                     uint _e35 = t_3;
                     bool is_mine = (thread_6 % LANES) == (((_e32 * TOKENS) + _e35) % LANES);
                     if (is_mine) {
-                        uint _e42 = r_6;
-                        local_2 = _e42 < n_row;
+                        uint _e42 = r_5;
+                        local_4 = _e42 < n_row;
                     } else {
-                        local_2 = false;
+                        local_4 = false;
                     }
-                    bool _e45 = local_2;
+                    bool _e45 = local_4;
                     if (_e45) {
                         uint _e48 = t_3;
-                        local_3 = _e48 < n_token;
+                        local_5 = _e48 < n_token;
                     } else {
-                        local_3 = false;
+                        local_5 = false;
                     }
-                    bool _e51 = local_3;
+                    bool _e51 = local_5;
                     if (_e51) {
                         uint _e53 = t_3;
-                        uint _e59 = r_6;
-                        uint _e61 = r_6;
+                        uint _e59 = r_5;
+                        uint _e61 = r_5;
                         uint _e64 = t_3;
                         store(product_2, ((output.y + ((token0_ + _e53) * output.x)) + row0_) + _e59, sums_2.inner[(_e61 * TOKENS) + _e64], out0_, out1_, out2_, out3_, _buffer_sizes);
                     }
@@ -1091,7 +1000,7 @@ struct main_Input {
 , device type_4 const& w2_ [[buffer(2)]]
 , device type_6 const& w4_ [[buffer(3)]]
 , device type_13 const& x4_ [[buffer(5)]]
-, threadgroup type_17& x_tile
+, threadgroup type_18& x_tile
 , constant Params& p [[buffer(0)]]
 , device type_12& out0_ [[buffer(6)]]
 , device type_12& out1_ [[buffer(7)]]
@@ -1105,13 +1014,13 @@ struct main_Input {
     Rows rows = {};
     uint r = {};
     number = (group.y * n_group.x) + group.x;
-    bool loop_init_25 = true;
+    bool loop_init_22 = true;
     while(true) {
-        if (!loop_init_25) {
-            uint _e44 = product;
-            product = _e44 + 1u;
+        if (!loop_init_22) {
+            uint _e46 = product;
+            product = _e46 + 1u;
         }
-        loop_init_25 = false;
+        loop_init_22 = false;
         uint _e20 = product;
         uint _e23 = p.n_product;
         if (_e20 < _e23) {
@@ -1119,83 +1028,79 @@ struct main_Input {
             break;
         }
         {
-            uint _e27 = p.n_turn;
-            uint group_rows = 8u * _e27;
-            uint _e31 = product;
-            uint _e34 = p.matrices.inner[_e31].w;
-            uint n_1 = ((_e34 + group_rows) - 1u) / group_rows;
-            uint _e39 = number;
-            if (_e39 < n_1) {
+            uint _e27 = product;
+            uint _e30 = p.matrices.inner[_e27].w;
+            uint n_1 = ((_e30 + 8u) - 1u) / 8u;
+            uint _e41 = number;
+            if (_e41 < n_1) {
                 break;
             }
-            uint _e41 = number;
-            number = _e41 - n_1;
+            uint _e43 = number;
+            number = _e43 - n_1;
         }
     }
-    uint _e46 = product;
-    uint _e49 = p.n_product;
-    if (_e46 == _e49) {
+    uint _e48 = product;
+    uint _e51 = p.n_product;
+    if (_e48 == _e51) {
         return;
     }
-    uint _e53 = product;
-    metal::uint4 matrix_ = p.matrices.inner[_e53];
+    uint _e55 = product;
+    metal::uint4 matrix_ = p.matrices.inner[_e55];
     uint token0_1 = group.z * TOKENS;
-    uint _e61 = p.x_at;
-    uint _e64 = p.cols;
-    uint x_at = _e61 + (token0_1 * _e64);
-    uint _e74 = p.cols;
-    uint _e80 = p.n_token;
-    uint _e84 = p.cols;
-    Tokens tokens_2 = Tokens {metal::uint4(x_at) + (metal::uint4(0u, 1u, 2u, 3u) * _e74), _e80 - token0_1, _e84};
-    bool loop_init_26 = true;
+    uint _e63 = p.x_at;
+    uint _e66 = p.cols;
+    uint x_at = _e63 + (token0_1 * _e66);
+    uint _e76 = p.cols;
+    uint _e82 = p.n_token;
+    uint _e86 = p.cols;
+    Tokens tokens_2 = Tokens {metal::uint4(x_at) + (metal::uint4(0u, 1u, 2u, 3u) * _e76), _e82 - token0_1, _e86};
+    bool loop_init_23 = true;
     while(true) {
-        if (!loop_init_26) {
-            uint _e144 = turn;
-            turn = _e144 + 1u;
+        if (!loop_init_23) {
+            uint _e142 = turn;
+            turn = _e142 + 1u;
         }
-        loop_init_26 = false;
-        uint _e88 = turn;
-        uint _e91 = p.n_turn;
-        if (_e88 < _e91) {
+        loop_init_23 = false;
+        uint _e90 = turn;
+        if (_e90 < TURNS) {
         } else {
             break;
         }
         {
             uint _e93 = number;
-            uint _e96 = p.n_turn;
-            uint _e98 = turn;
-            uint first_2 = ((_e93 * _e96) + _e98) * 8u;
+            uint _e96 = turn;
+            uint first_2 = ((_e93 * TURNS) + _e96) * 8u;
             if (matrix_.w <= first_2) {
                 break;
             }
             uint row0_1 = first_2 + ((thread_ / LANES) * ROWS);
             rows = Rows {};
             r = 0u;
-            bool loop_init_27 = true;
+            bool loop_init_24 = true;
             while(true) {
-                if (!loop_init_27) {
-                    uint _e129 = r;
-                    r = _e129 + 1u;
+                if (!loop_init_24) {
+                    uint _e127 = r;
+                    r = _e127 + 1u;
                 }
-                loop_init_27 = false;
-                uint _e112 = r;
-                if (_e112 < ROWS) {
+                loop_init_24 = false;
+                uint _e110 = r;
+                if (_e110 < ROWS) {
                 } else {
                     break;
                 }
                 {
-                    uint _e115 = r;
-                    uint _e118 = r;
-                    uint _e126 = p.cols;
-                    metal::uint3 _e127 = row_at(matrix_.xyz, metal::min(row0_1 + _e118, matrix_.w - 1u), _e126);
-                    rows.inner[_e115] = _e127;
+                    uint _e113 = r;
+                    uint _e116 = r;
+                    uint _e124 = p.cols;
+                    metal::uint3 _e125 = row_at(matrix_.xyz, metal::min(row0_1 + _e116, matrix_.w - 1u), _e124);
+                    rows.inner[_e113] = _e125;
                 }
             }
-            uint _e131 = turn;
-            Sums _e134 = dots(rows, tokens_2, _e131 == 0u, thread_, n_lane, w, w2_, w4_, x4_, x_tile, _buffer_sizes);
+            uint _e129 = turn;
+            Sums _e132 = dots(rows, tokens_2, _e129 == 0u, thread_, n_lane, w, w2_, w4_, x4_, x_tile, _buffer_sizes);
             uint n_row_1 = metal::min(ROWS, matrix_.w - metal::min(row0_1, matrix_.w));
-            uint _e141 = product;
-            finish(_e141, row0_1, n_row_1, token0_1, tokens_2.n, _e134, thread_, p, out0_, out1_, out2_, out3_, _buffer_sizes);
+            uint _e139 = product;
+            finish(_e139, row0_1, n_row_1, token0_1, tokens_2.n, _e132, thread_, p, out0_, out1_, out2_, out3_, _buffer_sizes);
         }
     }
     return;

@@ -65,8 +65,6 @@ struct Params {
     uint n_product;
     type_19 matrices;
     type_20 outputs;
-    uint n_turn;
-    char _pad7[12];
 };
 constant uint CHUNK = 8u;
 constant bool BIASED = false;
@@ -79,6 +77,7 @@ constant uint THREADS = 128u;
 constant uint TILE = 2048u;
 constant uint TILE_VECTORS = 512u;
 constant uint DEPTH = 1u;
+constant uint TURNS = 1u;
 
 metal::uint3 row_at(
     metal::uint3 planes,
@@ -256,7 +255,6 @@ void load_tile(
     metal::float4 value = {};
     bool local_1 = {};
     uint j = {};
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     uint n_col = metal::min(TILE, tokens.cols - start);
     uint n_vector = (((n_col + CHUNK) - 1u) / CHUNK) * VECTORS;
     bool loop_init_3 = true;
@@ -338,7 +336,6 @@ void load_tile(
             }
         }
     }
-    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     return;
 }
 
@@ -596,9 +593,10 @@ Sums dots(
     uint first = 0u;
     bool local_2 = {};
     bool local_3 = {};
-    uint start_1 = {};
-    uint d_1 = {};
+    bool local_4 = {};
+    uint chunk_5 = {};
     Chunks chunks_2 = {};
+    uint d_1 = {};
     uint i_3 = 0u;
     uint n_chunk = ((tokens_1.cols + CHUNK) - 1u) / CHUNK;
     uint lane = thread_5 % LANES;
@@ -624,8 +622,8 @@ Sums dots(
     bool loop_init_15 = true;
     while(true) {
         if (!loop_init_15) {
-            uint _e104 = first;
-            first = _e104 + 256u;
+            uint _e115 = first;
+            first = _e115 + 256u;
         }
         loop_init_15 = false;
         uint _e34 = first;
@@ -647,55 +645,66 @@ Sums dots(
             }
             bool _e50 = local_3;
             if (_e50) {
-                uint _e51 = first;
-                load_tile(tokens_1, _e51 * CHUNK, thread_5, x, x4_, x_tile, _buffer_sizes);
+                if (!(!(is_first))) {
+                    uint _e56 = first;
+                    local_4 = 0u < _e56;
+                } else {
+                    local_4 = true;
+                }
+                bool _e59 = local_4;
+                if (_e59) {
+                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+                }
+                uint _e60 = first;
+                load_tile(tokens_1, _e60 * CHUNK, thread_5, x, x4_, x_tile, _buffer_sizes);
+                metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
             }
-            uint _e54 = first;
-            uint end = metal::min(_e54 + 256u, n_chunk);
-            uint _e62 = first;
-            start_1 = _e62 + lane;
+            uint _e63 = first;
+            uint end = metal::min(_e63 + 256u, n_chunk);
+            uint _e71 = first;
+            chunk_5 = _e71 + lane;
             bool loop_init_16 = true;
             while(true) {
                 if (!loop_init_16) {
-                    uint _e97 = start_1;
-                    start_1 = _e97 + 32u;
+                    uint _e112 = chunk_5;
+                    chunk_5 = _e112 + LANES;
                 }
                 loop_init_16 = false;
-                uint _e65 = start_1;
-                if (_e65 < end) {
+                uint _e74 = chunk_5;
+                if (_e74 < end) {
                 } else {
                     break;
                 }
                 {
-                    d_1 = 0u;
+                    Chunks _e77 = ahead.inner[0];
+                    chunks_2 = _e77;
+                    d_1 = 1u;
                     bool loop_init_17 = true;
                     while(true) {
                         if (!loop_init_17) {
-                            uint _e95 = d_1;
-                            d_1 = _e95 + 1u;
+                            uint _e92 = d_1;
+                            d_1 = _e92 + 1u;
                         }
                         loop_init_17 = false;
-                        uint _e69 = d_1;
-                        if (_e69 < DEPTH) {
+                        uint _e81 = d_1;
+                        if (_e81 < DEPTH) {
                         } else {
                             break;
                         }
                         {
-                            uint _e72 = start_1;
-                            uint _e73 = d_1;
-                            uint chunk_5 = _e72 + (_e73 * LANES);
-                            uint _e77 = d_1;
-                            Chunks _e79 = ahead.inner[_e77];
-                            chunks_2 = _e79;
-                            uint _e81 = d_1;
-                            Chunks _e90 = load_rows(rows_3, chunk_5 + 32u, tokens_1.cols, w, w4_, _buffer_sizes);
-                            ahead.inner[_e81] = _e90;
-                            if (chunk_5 < end) {
-                                uint _e92 = first;
-                                add_chunk(sums_1, chunks_2, rows_3, chunk_5, chunk_5 - _e92, x_tile);
-                            }
+                            uint _e84 = d_1;
+                            uint _e88 = d_1;
+                            Chunks _e90 = ahead.inner[_e88];
+                            ahead.inner[_e84 - 1u] = _e90;
                         }
                     }
+                    uint _e99 = chunk_5;
+                    Chunks _e107 = load_rows(rows_3, _e99 + 32u, tokens_1.cols, w, w4_, _buffer_sizes);
+                    ahead.inner[0u] = _e107;
+                    uint _e108 = chunk_5;
+                    uint _e109 = chunk_5;
+                    uint _e110 = first;
+                    add_chunk(sums_1, chunks_2, rows_3, _e108, _e109 - _e110, x_tile);
                 }
             }
         }
@@ -703,25 +712,25 @@ Sums dots(
     bool loop_init_18 = true;
     while(true) {
         if (!loop_init_18) {
-            uint _e127 = i_3;
-            i_3 = _e127 + 1u;
+            uint _e138 = i_3;
+            i_3 = _e138 + 1u;
         }
         loop_init_18 = false;
-        uint _e113 = i_3;
-        if (_e113 < 2u) {
+        uint _e124 = i_3;
+        if (_e124 < 2u) {
         } else {
             break;
         }
         {
-            uint _e120 = i_3;
-            uint _e122 = i_3;
-            float _e124 = sums_1.inner[_e122];
-            float _e125 = team_sum(_e124, thread_5, n_lane_2, x_tile);
-            sums_1.inner[_e120] = _e125;
+            uint _e131 = i_3;
+            uint _e133 = i_3;
+            float _e135 = sums_1.inner[_e133];
+            float _e136 = team_sum(_e135, thread_5, n_lane_2, x_tile);
+            sums_1.inner[_e131] = _e136;
         }
     }
-    Sums _e129 = sums_1;
-    return _e129;
+    Sums _e140 = sums_1;
+    return _e140;
 }
 
 void store(
@@ -771,8 +780,8 @@ void finish(
 ) {
     uint r_4 = 0u;
     uint t_4 = {};
-    bool local_4 = {};
     bool local_5 = {};
+    bool local_6 = {};
     metal::uint4 pair = p.outputs.inner[product_2 / 2u];
     metal::uint2 output = ((product_2 % 2u) == 1u) ? pair.zw : pair.xy;
     bool loop_init_19 = true;
@@ -807,18 +816,18 @@ void finish(
                     bool is_mine = (thread_6 % LANES) == (((_e32 * TOKENS) + _e35) % LANES);
                     if (is_mine) {
                         uint _e42 = r_4;
-                        local_4 = _e42 < n_row;
-                    } else {
-                        local_4 = false;
-                    }
-                    bool _e45 = local_4;
-                    if (_e45) {
-                        uint _e48 = t_4;
-                        local_5 = _e48 < n_token;
+                        local_5 = _e42 < n_row;
                     } else {
                         local_5 = false;
                     }
-                    bool _e51 = local_5;
+                    bool _e45 = local_5;
+                    if (_e45) {
+                        uint _e48 = t_4;
+                        local_6 = _e48 < n_token;
+                    } else {
+                        local_6 = false;
+                    }
+                    bool _e51 = local_6;
                     if (_e51) {
                         uint _e53 = t_4;
                         uint _e59 = r_4;
@@ -861,8 +870,8 @@ struct main_Input {
     bool loop_init_21 = true;
     while(true) {
         if (!loop_init_21) {
-            uint _e44 = product;
-            product = _e44 + 1u;
+            uint _e46 = product;
+            product = _e46 + 1u;
         }
         loop_init_21 = false;
         uint _e20 = product;
@@ -872,52 +881,48 @@ struct main_Input {
             break;
         }
         {
-            uint _e27 = p.n_turn;
-            uint group_rows = 8u * _e27;
-            uint _e31 = product;
-            uint _e34 = p.matrices.inner[_e31].w;
-            uint n_1 = ((_e34 + group_rows) - 1u) / group_rows;
-            uint _e39 = number;
-            if (_e39 < n_1) {
+            uint _e27 = product;
+            uint _e30 = p.matrices.inner[_e27].w;
+            uint n_1 = ((_e30 + 8u) - 1u) / 8u;
+            uint _e41 = number;
+            if (_e41 < n_1) {
                 break;
             }
-            uint _e41 = number;
-            number = _e41 - n_1;
+            uint _e43 = number;
+            number = _e43 - n_1;
         }
     }
-    uint _e46 = product;
-    uint _e49 = p.n_product;
-    if (_e46 == _e49) {
+    uint _e48 = product;
+    uint _e51 = p.n_product;
+    if (_e48 == _e51) {
         return;
     }
-    uint _e53 = product;
-    metal::uint4 matrix_ = p.matrices.inner[_e53];
+    uint _e55 = product;
+    metal::uint4 matrix_ = p.matrices.inner[_e55];
     uint token0_1 = group.z * TOKENS;
-    uint _e61 = p.x_at;
-    uint _e64 = p.cols;
-    uint x_at = _e61 + (token0_1 * _e64);
-    uint _e74 = p.cols;
-    uint _e80 = p.n_token;
-    uint _e84 = p.cols;
-    Tokens tokens_2 = Tokens {metal::uint4(x_at) + (metal::uint4(0u, 1u, 2u, 3u) * _e74), _e80 - token0_1, _e84};
+    uint _e63 = p.x_at;
+    uint _e66 = p.cols;
+    uint x_at = _e63 + (token0_1 * _e66);
+    uint _e76 = p.cols;
+    uint _e82 = p.n_token;
+    uint _e86 = p.cols;
+    Tokens tokens_2 = Tokens {metal::uint4(x_at) + (metal::uint4(0u, 1u, 2u, 3u) * _e76), _e82 - token0_1, _e86};
     bool loop_init_22 = true;
     while(true) {
         if (!loop_init_22) {
-            uint _e144 = turn;
-            turn = _e144 + 1u;
+            uint _e142 = turn;
+            turn = _e142 + 1u;
         }
         loop_init_22 = false;
-        uint _e88 = turn;
-        uint _e91 = p.n_turn;
-        if (_e88 < _e91) {
+        uint _e90 = turn;
+        if (_e90 < TURNS) {
         } else {
             break;
         }
         {
             uint _e93 = number;
-            uint _e96 = p.n_turn;
-            uint _e98 = turn;
-            uint first_1 = ((_e93 * _e96) + _e98) * 8u;
+            uint _e96 = turn;
+            uint first_1 = ((_e93 * TURNS) + _e96) * 8u;
             if (matrix_.w <= first_1) {
                 break;
             }
@@ -927,28 +932,28 @@ struct main_Input {
             bool loop_init_23 = true;
             while(true) {
                 if (!loop_init_23) {
-                    uint _e129 = r;
-                    r = _e129 + 1u;
+                    uint _e127 = r;
+                    r = _e127 + 1u;
                 }
                 loop_init_23 = false;
-                uint _e112 = r;
-                if (_e112 < ROWS) {
+                uint _e110 = r;
+                if (_e110 < ROWS) {
                 } else {
                     break;
                 }
                 {
-                    uint _e115 = r;
-                    uint _e118 = r;
-                    uint _e126 = p.cols;
-                    metal::uint3 _e127 = row_at(matrix_.xyz, metal::min(row0_1 + _e118, matrix_.w - 1u), _e126);
-                    rows.inner[_e115] = _e127;
+                    uint _e113 = r;
+                    uint _e116 = r;
+                    uint _e124 = p.cols;
+                    metal::uint3 _e125 = row_at(matrix_.xyz, metal::min(row0_1 + _e116, matrix_.w - 1u), _e124);
+                    rows.inner[_e113] = _e125;
                 }
             }
-            uint _e131 = turn;
-            Sums _e134 = dots(rows, tokens_2, _e131 == 0u, thread_, n_lane, w, w4_, x, x4_, x_tile, _buffer_sizes);
+            uint _e129 = turn;
+            Sums _e132 = dots(rows, tokens_2, _e129 == 0u, thread_, n_lane, w, w4_, x, x4_, x_tile, _buffer_sizes);
             uint n_row_1 = metal::min(ROWS, matrix_.w - metal::min(row0_1, matrix_.w));
-            uint _e141 = product;
-            finish(_e141, row0_1, n_row_1, token0_1, tokens_2.n, _e134, thread_, p, out0_, out1_, out2_, out3_, _buffer_sizes);
+            uint _e139 = product;
+            finish(_e139, row0_1, n_row_1, token0_1, tokens_2.n, _e132, thread_, p, out0_, out1_, out2_, out3_, _buffer_sizes);
         }
     }
     return;

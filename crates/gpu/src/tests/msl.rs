@@ -17,12 +17,12 @@ use crate::kernel::{Access, Kernel};
 use crate::ops::kernels;
 
 /// Values of constants: where names of kernels start so, a constant's value. The first one that fits counts.
-const CONSTANTS: [(&str, &str, u32); 21] = [
-    ("delta_step", "COLUMNS", 256),
-    ("attention_blocks", "ROWS", 16),
-    ("attention_blocks", "COLUMNS", 1),
-    ("attention_blocks", "SLAB", 64),
-    ("attention_blocks", "N_THREAD", 256),
+const CONSTANTS: [(&str, &str, u32); 24] = [
+    ("delta_step", "COLUMNS", 128),
+    ("delta_step", "N_THREAD", 512),
+    ("delta", "N_CONV", 4),
+    ("attention_prepare", "N_OWN", 1),
+    ("attention_step", "N_QUAD", 1),
     ("attention_rows", "ROWS", 64),
     ("attention_rows", "COLUMNS", 4),
     ("attention_rows", "SLAB", 16),
@@ -39,6 +39,9 @@ const CONSTANTS: [(&str, &str, u32); 21] = [
     ("", "THREADS", 128),
     ("", "TILE", 2048),
     ("", "DEPTH", 1),
+    ("", "N_THREAD", 512),
+    ("", "N_OWN", 4),
+    ("", "TURNS", 1),
 ];
 /// Of few tokens; what a workgroup keeps of them depends on how they are multiplied.
 const STEP_CONSTANTS: [(&str, &str, u32); 3] =
@@ -49,7 +52,7 @@ const FMA: [&str; 9] = [
     "matmul",
     "experts",
     "embed",
-    "attention_blocks",
+    "attention_step",
     "attention_rows",
     "delta_mix",
     "delta_scan",
