@@ -157,8 +157,8 @@ mod tests {
             let queue = queue.as_hal::<Vulkan>().expect("Vulkan");
             let buf = buf.as_hal::<Vulkan>().expect("Vulkan");
             let descriptor = CommandEncoderDescriptor { label: None, queue: &*queue };
-            let mut encoder = device.create_command_encoder(&descriptor).unwrap();
-            encoder.begin_encoding(None).unwrap();
+            let mut encoder = device.create_command_encoder(&descriptor).expect("an encoder");
+            encoder.begin_encoding(None).expect("it begins");
             encoder.clear_buffer(&buf, 0..64);
             encoder.clear_buffer(&buf, 0..64);
             encoder.discard_encoding();
