@@ -451,6 +451,7 @@ mod tests {
         let text = listed.wgsl.concat();
         let (right, wrong) = match kernel {
             "add" => ("x[i] + y[i]", "x[i]"),
+            "prompt_split" => ("units[row] = unit", "units[row] = 2.0 * unit"),
             "delta_shift" => ("p.n_token", "(p.n_token - 1u)"),
             _ => *MISTAKES
                 .iter()
