@@ -689,6 +689,7 @@ impl Context {
     }
 
     /// The device, its queue, and a buffer of so many bytes.
+    #[cfg(not(target_vendor = "apple"))]
     pub(crate) fn raw_parts(&self, bytes: u64) -> (Device, Queue, Buffer) {
         (self.device.clone(), self.queue.clone(), self.device.create_buffer(&descriptor(bytes)))
     }
