@@ -1,9 +1,10 @@
 //! Where the model computes, decided when the program runs: each operation goes to the CPU or to the GPU.
 
+use std::path::Path;
 use std::time::Duration;
 
 use arrayvec::ArrayVec;
-use gpu::{AdapterKind, AdapterReport, Gpu, GpuKv, GpuTensor, GpuWeights};
+use gpu::{AdapterKind, Gpu, GpuKv, GpuTensor, GpuWeights};
 use kernels::{
     Activations, AttentionShape, Backend, Cores, Cpu, CpuKv, DeltaInputs, DeltaShape, DeltaWeights,
     ExpertJob, HeldJob, HeldShape, KvFormat, Mixture, NonFinite, Norm, Precision, RecordMemory, Rope,
@@ -103,9 +104,7 @@ pub(crate) fn open(flags: &EngineFlags) -> anyhow::Result<Device> {
     let cpu = || Either::Cpu(Cpu::new(flags.threads.unwrap_or(Cores::read().n_thread())));
     let index = match flags.device {
         flags::Device::Cpu => return Ok(cpu()),
-        flags::Device::Auto if gpu::adapters().first().is_none_or(|best| !is_worth_it(best)) => {
-            return Ok(cpu());
-        }
+        flags::Device::Auto if !may_have_gpu() || !has_good_gpu() => return Ok(cpu()),
         flags::Device::Auto => None,
         flags::Device::Gpu(index) => index,
     };
@@ -124,9 +123,17 @@ pub(crate) fn open(flags: &EngineFlags) -> anyhow::Result<Device> {
     }
 }
 
-/// Is it faster than the CPU, to all appearances?
-fn is_worth_it(adapter: &AdapterReport) -> bool {
-    matches!(adapter.kind, AdapterKind::Discrete | AdapterKind::Integrated)
+/// Whether the system shows any device that could be one. Drivers take memory and time, those that emulate a GPU most,
+/// and some of them write to standard error: they are not loaded for nothing.
+fn may_have_gpu() -> bool {
+    let nodes = ["dri", "nvidia0", "nvidiactl", "dxg", "kfd", "kgsl-3d0", "mali0"];
+    !cfg!(target_os = "linux") || nodes.iter().any(|node| Path::new("/dev").join(node).exists())
+}
+
+/// Is one faster than the CPU, to all appearances?
+fn has_good_gpu() -> bool {
+    let best = gpu::adapters().into_iter().next();
+    best.is_some_and(|best| matches!(best.kind, AdapterKind::Discrete | AdapterKind::Integrated))
 }
 
 impl Device {
