@@ -108,7 +108,8 @@ fn cases<'a, B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>>(
     }
     cases.push(inputs.embed());
     cases.extend([1, N_PROMPT].map(|n_token| inputs.experts(records, n_token)));
-    cases.extend([(150, 1), (0, N_PROMPT)].map(|(pos, n_token)| inputs.attention(pos, n_token)));
+    let attentions = [(2, 150, 1), (2, 0, N_PROMPT), (48, 3, 2)];
+    cases.extend(attentions.map(|(n_head_kv, pos, n_token)| inputs.attention(n_head_kv, pos, n_token)));
     cases.extend([1, 70].map(|n_token| inputs.delta_net(n_token)));
     cases
 }
@@ -230,8 +231,9 @@ impl<B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>> Inputs<'_, B> {
         })
     }
 
-    fn attention(&mut self, pos: usize, n_token: usize) -> Case<'static, B> {
-        let shape = AttentionShape { n_head: 4, n_head_kv: 2, head_dim: 64, gated: true };
+    /// With many heads a workgroup walks over all positions.
+    fn attention(&mut self, n_head_kv: usize, pos: usize, n_token: usize) -> Case<'static, B> {
+        let shape = AttentionShape { n_head: 2 * n_head_kv, n_head_kv, head_dim: 64, gated: true };
         let kv_dim = shape.n_head_kv * shape.head_dim;
         let mut kv = self.backend.kv(shape, KvFormat::F16, pos + n_token);
         let before = self.floats(2 * pos * kv_dim);
