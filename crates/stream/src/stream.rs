@@ -493,9 +493,8 @@ impl ExpertStream {
         keys.retain(|&(key, _)| score(key) > f64::NEG_INFINITY);
         keys.sort_by(|a, b| score(b.0).total_cmp(&score(a.0)));
         for (key, expert) in keys {
-            if self.slots.find(key).is_none()
-                && !self.start_spare(key, expert, Spare::Warm, f64::NEG_INFINITY)
-            {
+            let is_there = self.slots.find(key).is_some() || self.slots.tier.holds(key.record);
+            if !is_there && !self.start_spare(key, expert, Spare::Warm, f64::NEG_INFINITY) {
                 break;
             }
         }

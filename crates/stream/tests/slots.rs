@@ -273,6 +273,36 @@ fn heat_warms_the_next_run() {
     assert!(matches!(refused, Err(StreamError::OtherHeat { n_record: 24, n_heat: 32 })), "{refused:?}");
 }
 
+/// What a device holds would be read again, into slots that nobody needs.
+#[test]
+fn a_warm_start_leaves_out_what_a_device_holds() {
+    let device = Device::new();
+    let mut stream = stream_on(&device, SLOTS, 8, 1);
+    use_experts(&mut stream, 2, &[1, 6]);
+    let heat = stream.heat();
+    let mut next = stream_on(&device, SLOTS, 8, 1);
+    next.hold(4);
+    let mut asked = lease(&mut next, 2, &[1]);
+    assert!(next.next(&mut asked, 1).unwrap());
+    let admitted = next.admit(&asked, 0, false).map(|a| (a.layer, a.expert, a.place, a.instead));
+    assert_eq!(admitted, Some((2, 1, 0, None)));
+    next.release(asked);
+    // Its slot is the first to go, and then there is room again.
+    use_experts(&mut next, 0, &[0, 1]);
+    next.limit().set(2);
+    use_experts(&mut next, 0, &[0]);
+    next.limit().set(usize::MAX);
+    let n_attempt = [1, 6].map(|expert| device.n_attempt((2, expert)));
+    next.warm(&heat).unwrap();
+    use_experts(&mut next, 2, &[6]);
+    assert_eq!(device.n_attempt((2, 6)), n_attempt[1] + 1, "it was hot, and is not held");
+    use_experts(&mut next, 2, &[7]);
+    let held = lease(&mut next, 2, &[1]);
+    assert_eq!((held.held(), held.must_read()), (&[0][..], false));
+    next.release(held);
+    assert_eq!(device.n_attempt((2, 1)), n_attempt[0], "it is held");
+}
+
 /// A warm start would use up the room that guesses have.
 #[test]
 fn guesses_go_on_after_a_warm_start() {
