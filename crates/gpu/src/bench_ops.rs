@@ -69,8 +69,8 @@ pub fn run(adapter: Option<usize>, out: &mut dyn Write) -> Result<(), Box<dyn Er
     let context = Context::open(adapter)?;
     writeln!(out, "{}, {}, us", context.report.name, context.report.driver)?;
     let bench = Bench { context };
-    let small = bench.floats(64);
-    let add = |_: usize| bench.context.add(small.bind(), small.bind(), 1);
+    let [x, y] = [64; 2].map(|n| bench.floats(n));
+    let add = |_: usize| bench.context.add(x.bind(), y.bind(), 1);
     let start = Instant::now();
     while start.elapsed().as_secs_f64() < WARM_UP_S {
         bench.context.time_s(|| (0..N_DISPATCH_MAX).for_each(add));
