@@ -137,17 +137,28 @@ fn has_good_gpu() -> bool {
 }
 
 impl Device {
+    /// The GPU, if it is one.
+    pub(crate) fn gpu(&self) -> Option<&Gpu> {
+        match self {
+            Either::Cpu(_) => None,
+            Either::Gpu(gpu) => Some(gpu),
+        }
+    }
+
     /// What may be used of the memory that it does not share with the machine.
     pub(crate) fn vram(&self, flags: &EngineFlags) -> Option<Vram> {
-        let Either::Gpu(gpu) = self else { return None };
-        let adapter = gpu.adapter();
+        let adapter = self.gpu()?.adapter();
         let share = adapter.memory_bytes.map(|bytes| Size(bytes / 100 * VRAM_SHARE_PERCENT));
         let budget = flags.vram.0.or(share).filter(|_| adapter.kind == AdapterKind::Discrete)?;
         Some(Vram { budget, is_given: flags.vram.0.is_some() })
     }
 
     /// Lets it do what the plan says.
-    pub(crate) fn prepared(self, plan: &Plan, activations: Activations) -> Self {
+    pub(crate) fn prepared(self, plan: &Plan, activations: flags::Activations) -> Self {
+        let activations = match activations {
+            flags::Activations::Exact => Activations::Exact,
+            flags::Activations::Int16 => Activations::Int16,
+        };
         match self {
             Either::Cpu(cpu) => Either::Cpu(cpu.with_activations(activations)),
             Either::Gpu(gpu) => Either::Gpu(Box::new(gpu.with_experts(plan.held_bytes()))),

@@ -1,12 +1,12 @@
 //! From a store and a plan to an engine that can run.
 
-use kernels::Activations;
-use model::Engine;
+use gpu::Gpu;
+use model::{Engine, Footprint};
 use store::{Blob, Store};
 use stream::{Backing, CacheMode, Governor, MemoryReading, Reader, SimDrive, SimSpec};
 
 use crate::cachedir::CacheDir;
-use crate::device::{self, Device, Either};
+use crate::device::{self, Device};
 use crate::drive::{DRIVE_FLOOR_BYTES_S, Drive, expert_files};
 use crate::error::{CliError, Memory};
 use crate::flags::{self, Cache, EngineFlags};
@@ -76,15 +76,7 @@ pub(crate) fn load_for(
             plan.n_expert_used
         ));
     }
-    let activations = match flags.activations {
-        flags::Activations::Exact => Activations::Exact,
-        flags::Activations::Int16 => Activations::Int16,
-    };
-    if activations != Activations::Exact && matches!(device, Either::Gpu(_)) {
-        note("note: the GPU takes activations as they are, whatever --activations says");
-    } else if activations != Activations::Exact {
-        note(format_args!("note: activations rounded to {} (--activations)", flags.activations.name()));
-    }
+    let activations = activations_on(&device, flags.activations);
     if flags.verbose {
         note(plan.describe());
     }
@@ -93,6 +85,7 @@ pub(crate) fn load_for(
     let marker = Marker::start(&cache, &store.location(), plan.budget);
     let mut progress = Progress::new("load", store.dense_bytes(), 0);
     let backend = device.prepared(&plan, activations);
+    let activations = activations.name();
     let (options, loaded) = (plan.engine_options(), &mut |read_bytes| progress.at(read_bytes));
     let engine = match experiment.drive.map(SimDrive::new) {
         None => Engine::load(store, backend, options, loaded)?,
@@ -104,14 +97,20 @@ pub(crate) fn load_for(
     };
     progress.finish();
     let governor = govern(&engine, &plan, flags.verbose);
-    Ok(Loaded {
-        engine,
-        plan,
-        activations: flags.activations.name(),
-        heat: None,
-        _governor: governor,
-        _marker: marker,
-    })
+    Ok(Loaded { engine, plan, activations, heat: None, _governor: governor, _marker: marker })
+}
+
+/// How precisely activations enter products, which is said if it is not what the model or the user expects.
+fn activations_on(device: &Device, asked: flags::Activations) -> flags::Activations {
+    match (asked, device.gpu()) {
+        (flags::Activations::Exact, _) => {}
+        (_, None) => note(format_args!("note: activations rounded to {} (--activations)", asked.name())),
+        (_, Some(_)) => {
+            note("note: the GPU takes activations as they are, whatever --activations says");
+            return flags::Activations::Exact;
+        }
+    }
+    asked
 }
 
 /// Opens the device and divides the memory. A GPU that the model does not fit is no reason to give up, unless it was
@@ -123,15 +122,22 @@ fn plan_with_device(
     drive: &Drive,
     wishes: Wishes,
 ) -> anyhow::Result<(Device, Plan)> {
-    let device = device::open(flags)?;
+    let on_cpu = |why: &dyn std::fmt::Display| -> anyhow::Result<(Device, Plan)> {
+        note(format_args!("note: computing on the CPU: {why}"));
+        let flags = EngineFlags { device: flags::Device::Cpu, ..flags.clone() };
+        Ok((device::open(&flags)?, Plan::new(&wishes, store.manifest(), work, drive)?))
+    };
+    let (device, is_free) = (device::open(flags)?, flags.device == flags::Device::Auto);
+    let footprint = Footprint::of(store.manifest());
+    let check = |gpu: &Gpu| gpu.check_shapes(footprint.attention, footprint.delta, store.config().n_expert);
+    match device.gpu().map_or(Ok(()), check) {
+        Err(why) if is_free => return on_cpu(&why),
+        fits => fits?,
+    }
     let vram = device.vram(flags);
-    let plan = Plan::new(&Wishes { vram, ..wishes }, store.manifest(), work, drive);
-    match plan {
-        Err(CliError::Memory(room)) if room.memory == Memory::Gpu && flags.device == flags::Device::Auto => {
-            note(format_args!("note: computing on the CPU: {}", CliError::Memory(room)));
-            drop(device);
-            let on_cpu = EngineFlags { device: flags::Device::Cpu, ..flags.clone() };
-            Ok((device::open(&on_cpu)?, Plan::new(&wishes, store.manifest(), work, drive)?))
+    match Plan::new(&Wishes { vram, ..wishes }, store.manifest(), work, drive) {
+        Err(CliError::Memory(room)) if room.memory == Memory::Gpu && is_free => {
+            on_cpu(&CliError::Memory(room))
         }
         plan => Ok((device, plan?)),
     }

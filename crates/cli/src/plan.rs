@@ -246,7 +246,11 @@ impl Plan {
         };
         let n_slot = n_slot_min + free / f.record_bytes.max(1);
         let n_useful = match self.stream.mode {
-            CacheMode::Slots | CacheMode::Assumed => f.n_record,
+            // What a GPU holds needs no slot, but it gets there through one.
+            CacheMode::Slots | CacheMode::Assumed => {
+                let n_held = self.held_bytes / f.record_bytes.max(1);
+                f.n_record.saturating_sub(n_held).max(n_slot_min * STAGING_TOKENS).min(f.n_record)
+            }
             CacheMode::Page => f.n_record.min(n_slot_min * STAGING_TOKENS),
         };
         self.stream.n_slot = n_slot.min(n_useful).max(2) as usize;
@@ -455,6 +459,7 @@ mod tests {
             dense_bytes: 5_600 * MIB,
             n_attention: 15,
             attention: AttentionShape { n_head: 32, n_head_kv: 2, head_dim: 256, gated: true },
+            delta: None,
             state_bytes: 190 * MIB,
             scratch_bytes_per_token: 450_000,
             scratch_bytes_fixed: 16 * MIB,
@@ -499,6 +504,25 @@ mod tests {
                 assert!(10 <= plan.stream.n_slot && plan.n_batch <= n_feed.next_multiple_of(64), "{plan:?}");
             }
         }
+    }
+
+    /// Experts would lie in the machine's memory that a GPU holds in its own, or a budget of one would be exceeded.
+    #[test]
+    fn what_a_gpu_holds_needs_no_slots() {
+        let on_gpu = |vram: u64| {
+            let mut plan = plan(1 << 50, CacheMode::Slots, 64).unwrap();
+            plan.vram = Some(Vram { budget: Size(vram), is_given: true });
+            plan.divide(64).map(|()| plan)
+        };
+        let whole = on_gpu(1 << 50).unwrap();
+        assert_eq!(whole.stream.n_slot, 40, "enough to read through");
+        let part = on_gpu(16_000 * MIB).unwrap();
+        let planned: u64 = part.vram_parts().iter().map(|(_, size)| size.0).sum();
+        let n_held = part.held_bytes() / footprint().record_bytes;
+        assert!(planned <= 16_000 * MIB && 1000 < n_held, "{part:?}");
+        assert_eq!(part.stream.n_slot as u64, footprint().n_record - n_held);
+        let Err(CliError::Memory(room)) = on_gpu(1000 * MIB) else { panic!("it cannot fit") };
+        assert!(CliError::Memory(room).to_string().contains("--vram is 1000.0 MiB"));
     }
 
     /// Memory would be taken that nothing can use.

@@ -12,12 +12,14 @@ use quant::{Matrix, MatrixRef};
 
 use crate::context::{Bind, Buf, Context, lock};
 use crate::memory::{GpuTensor, GpuWeights, RecordSlab, RecordSlabs, Slabs};
-use crate::ops::attention::{HeadNorms, Heads};
-use crate::ops::delta_net::{DeltaScratch, DeltaStates, DeltaTokens};
+use crate::ops::attention::{HEAD_DIM_MAX, HeadNorms, Heads};
+use crate::ops::delta_net::{
+    DK_MAX, DV_MAX, DeltaScratch, DeltaStates, DeltaTokens, N_CONV_MAX, N_HEAD_K_MAX,
+};
 use crate::ops::experts_prompt::Jobs;
 use crate::ops::kv::Kv;
 use crate::ops::pointwise::Combine;
-use crate::ops::route::{MISSING, PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
+use crate::ops::route::{MISSING, N_EXPERT_MAX, PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
 use crate::ops::{self, Product, Records};
 use crate::tier::Tier;
 use crate::{AdapterReport, GpuError, selftest};
@@ -115,6 +117,34 @@ impl Gpu {
         }
     }
 
+    /// Are a model's shapes within what the kernels are made for?
+    ///
+    /// # Errors
+    /// They are not.
+    pub fn check_shapes(
+        &self,
+        attention: AttentionShape,
+        delta: Option<DeltaShape>,
+        n_expert: usize,
+    ) -> Result<(), GpuError> {
+        let delta =
+            delta.unwrap_or(DeltaShape { n_head_k: 0, n_head_v: 0, head_dim_k: 0, head_dim_v: 0, n_conv: 0 });
+        let most = [
+            ("experts a layer", n_expert, N_EXPERT_MAX),
+            ("dims of an attention head", attention.head_dim, HEAD_DIM_MAX),
+            ("dims of a delta-net's key head", delta.head_dim_k, DK_MAX),
+            ("dims of a delta-net's value head", delta.head_dim_v, DV_MAX),
+            ("key heads of a delta-net", delta.n_head_k, N_HEAD_K_MAX),
+            ("taps of a convolution", delta.n_conv, N_CONV_MAX),
+        ];
+        let name = self.adapter().name.clone();
+        let refused = |(what, n, most): (&str, usize, usize)| GpuError::Refused {
+            name,
+            why: format!("the model has {n} {what}, kernels are made for {most} at most"),
+        };
+        most.into_iter().find(|&(_, n, most)| most < n).map_or(Ok(()), |over| Err(refused(over)))
+    }
+
     fn is_step(&self) -> bool {
         self.is_step.load(Ordering::Relaxed)
     }
@@ -205,6 +235,10 @@ impl Gpu {
     }
 
     fn shared(&self, job: &SharedJob<'_, GpuWeights>, x: &GpuTensor, out: &GpuTensor) {
+        if [job.gate, job.up, job.down].iter().any(|w| w.blocks.len() != 1) {
+            self.context.fail("a matrix of the shared expert is larger than what its kernels see at a time");
+            return;
+        }
         let matrices = [job.gate.whole(), job.up.whole(), job.down.whole()];
         self.with_hidden(job.rows.len() * matrices[0].rows, |hidden| {
             if self.is_step() {

@@ -1,10 +1,10 @@
 //! How much memory a model takes, before any is taken: the numbers that the memory plan is made of.
 
-use kernels::{AttentionShape, Cpu, DELTA_CHUNK, KvFormat};
+use kernels::{AttentionShape, Cpu, DELTA_CHUNK, DeltaShape, KvFormat};
 use store::{DenseTensor, ExpertLayer, LayerKind, Manifest};
 
 use crate::scratch;
-use crate::session::attention_shape;
+use crate::session::{attention_shape, delta_shape};
 
 /// Bytes that a store needs in memory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +15,8 @@ pub struct Footprint {
     pub n_attention: u64,
     /// Their shapes.
     pub attention: AttentionShape,
+    /// Shapes of the delta-net layers, if there are any.
+    pub delta: Option<DeltaShape>,
     /// Recurrent and convolution state of one session, f32.
     pub state_bytes: u64,
     /// Activations of one token of a batch.
@@ -46,6 +48,7 @@ impl Footprint {
             dense_bytes: manifest.dense.iter().map(DenseTensor::bytes).sum(),
             n_attention: n_full as u64,
             attention: attention_shape(config),
+            delta: delta_shape(config),
             state_bytes: (n_linear * state * 4) as u64,
             scratch_bytes_per_token: scratch::floats_per_token(config) as u64 * 4,
             scratch_bytes_fixed: ((scratch::N_LOGITS + 1) * config.n_vocab + chunk) as u64 * 4,

@@ -1,6 +1,6 @@
 //! One timeline of tokens: keys and values of the full-attention layers, recurrent state of the others.
 
-use kernels::{AttentionShape, Backend, KvFormat};
+use kernels::{AttentionShape, Backend, DeltaShape, KvFormat};
 use store::{LayerKind, ModelConfig};
 
 use crate::ModelError;
@@ -96,6 +96,17 @@ pub(crate) fn attention_shape(config: &ModelConfig) -> AttentionShape {
         head_dim: config.head_dim,
         gated: config.attention_gate,
     }
+}
+
+/// Shapes of the delta-net layers, if there are any.
+pub(crate) fn delta_shape(config: &ModelConfig) -> Option<DeltaShape> {
+    config.linear.map(|l| DeltaShape {
+        n_head_k: l.n_head_k,
+        n_head_v: l.n_head_v,
+        head_dim_k: l.head_dim_k,
+        head_dim_v: l.head_dim_v,
+        n_conv: l.n_conv,
+    })
 }
 
 /// Floats of `conv` and `s` of one delta-net layer.

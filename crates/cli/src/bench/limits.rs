@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use gpu::{Gpu, GpuError};
 use kernels::Cpu;
 use serde::Serialize;
 use store::{Role, Store};
@@ -144,11 +145,24 @@ impl Ssd {
 }
 
 impl Machine {
-    /// Measures memory and arithmetic; what the drive does is known already. Takes 1 GiB of memory meanwhile.
-    pub(crate) fn measure(n_thread: usize, ssd: Ssd, drive_time: Duration) -> Self {
+    /// Measures memory and arithmetic of GPU number `gpu`, or else of the CPU; what the drive does is known already.
+    /// Takes up to 1 GiB of memory meanwhile.
+    ///
+    /// # Errors
+    /// The GPU fails.
+    pub(crate) fn measure(
+        gpu: Option<usize>,
+        n_thread: usize,
+        ssd: Ssd,
+        drive_time: Duration,
+    ) -> Result<Self, GpuError> {
+        if gpu.is_some() {
+            let gpu = Gpu::open_untested(gpu)?;
+            return Ok(Self { ssd, ram: gpu.measure_read_bandwidth()?, flop: gpu.measure_flop_rate()? });
+        }
         let cpu = Cpu::new(n_thread);
         let time = drive_time / COMPUTE_SHARE;
-        Self { ssd, ram: cpu.measure_ram_bandwidth(time), flop: cpu.measure_flop_rate(time) }
+        Ok(Self { ssd, ram: cpu.measure_ram_bandwidth(time), flop: cpu.measure_flop_rate(time) })
     }
 
     /// Tokens a second that `demand` allows; `None` if it demands nothing.

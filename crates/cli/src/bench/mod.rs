@@ -85,6 +85,8 @@ struct Runs {
     n_expert: usize,
     /// What limits reading.
     ssd: Ssd,
+    /// The GPU that computed.
+    gpu: Option<usize>,
     pages_dropped: Option<bool>,
     /// Recorded or replayed.
     routing: Option<RoutingTrace>,
@@ -110,7 +112,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
         n_feed: Some(flags.prompt_tokens),
         n_snapshot: u64::from(!flags.depth.is_empty()),
     };
-    let outcome = Outcome::of(run(&store, trace, work, flags)?, flags);
+    let outcome = Outcome::of(run(&store, trace, work, flags)?, flags)?;
     outcome.show(flags);
     if let Some((path, routing)) = flags.record_routing.as_ref().zip(outcome.runs.routing.as_ref()) {
         routing.write(path)?;
@@ -179,6 +181,7 @@ fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlag
     let setting = Setting::of(store, &loaded);
     let routing = loaded.engine.take_routing();
     let Loaded { engine, plan, .. } = loaded;
+    let gpu = engine.backend().gpu().map(|gpu| gpu.adapter().index);
     // The drive is measured with the model's memory given back, and memory after it.
     drop(engine);
     let measured = before.zip(measure_drive()?);
@@ -187,7 +190,7 @@ fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlag
         None => measured.map_or(Ssd::None, |(before, after)| Ssd::Measured { before, after }),
     };
     let n_expert = store.config().n_expert;
-    Ok(Runs { prefill, decode, depths, setting, plan, parts, n_expert, ssd, pages_dropped, routing })
+    Ok(Runs { prefill, decode, depths, setting, plan, parts, n_expert, ssd, gpu, pages_dropped, routing })
 }
 
 fn is_recorded(flags: &BenchFlags) -> bool {
@@ -250,19 +253,19 @@ fn measure(loaded: &mut Loaded, flags: &BenchFlags) -> anyhow::Result<(Series, S
 }
 
 impl Outcome {
-    fn of(runs: Runs, flags: &BenchFlags) -> Self {
-        let machine = Machine::measure(runs.plan.n_thread, runs.ssd, flags.measure);
+    fn of(runs: Runs, flags: &BenchFlags) -> anyhow::Result<Self> {
+        let machine = Machine::measure(runs.gpu, runs.plan.n_thread, runs.ssd, flags.measure)?;
         let is_paged = runs.plan.stream.mode == CacheMode::Page;
         let bound =
             |series: &Series, n_head| machine.bound(&runs.parts.demand(&series.sum(), n_head, is_paged));
         // Prefill wants the logits of its last token, decode those of each.
         let (n_prefill, n_decode) = (runs.prefill.typical().len(), runs.decode.sum().counts.n_token);
-        Self {
+        Ok(Self {
             prefill_bound: bound(&runs.prefill, n_prefill),
             decode_bound: bound(&runs.decode, n_decode),
             machine,
             runs,
-        }
+        })
     }
 
     fn phases(&self) -> [(&'static str, &Series, Option<Bound>); 2] {

@@ -56,7 +56,7 @@ const N_LANE_SCAN: u32 = 16;
 /// Rows of a state that a thread keeps.
 const N_ROW_STEP: usize = 32;
 /// Most taps of a convolution.
-const N_CONV_MAX: usize = 16;
+pub(crate) const N_CONV_MAX: usize = 16;
 /// Heads of tokens that a workgroup convolves or norms.
 const N_ROW_GROUP: usize = 8;
 /// Threads of a workgroup.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kernels::{AttentionShape, Backend, KvFormat, Precision, Rope};
+use kernels::{AttentionShape, Backend, DeltaShape, KvFormat, Precision, Rope};
 
 use crate::test_rig::{random, rig, stored};
 use crate::{AdapterKind, Gpu, GpuError, adapters};
@@ -47,6 +47,26 @@ pub(super) fn assert_failed(gpu: &Gpu, why: &str) {
     assert!(failure.contains(why), "'{why}' in {failure}");
     assert_eq!(work(gpu), [0.0; 3 * 64], "after: {failure}");
     assert_eq!(gpu.failure(), Some(failure), "the first failure is the one that counts");
+}
+
+#[test]
+fn shapes_beyond_the_kernels_are_refused() {
+    // Breaks if a model that the CPU computes ends in a panic on a GPU.
+    let Some(gpu) = gpu() else { return };
+    let attention = AttentionShape { n_head: 4, n_head_kv: 2, head_dim: 256, gated: true };
+    let delta = DeltaShape { n_head_k: 16, n_head_v: 64, head_dim_k: 128, head_dim_v: 128, n_conv: 4 };
+    assert!(gpu.check_shapes(attention, Some(delta), 512).is_ok());
+    assert!(gpu.check_shapes(attention, None, 1024).is_ok());
+    let cases = [
+        (attention, delta, 1025, "1025 experts"),
+        (AttentionShape { head_dim: 2048, ..attention }, delta, 8, "2048 dims of an attention head"),
+        (attention, DeltaShape { head_dim_k: 512, ..delta }, 8, "512 dims of a delta-net's key head"),
+        (attention, DeltaShape { n_conv: 17, ..delta }, 8, "17 taps"),
+    ];
+    for (attention, delta, n_expert, what) in cases {
+        let error = gpu.check_shapes(attention, Some(delta), n_expert).unwrap_err().to_string();
+        assert!(error.contains(what), "{error}");
+    }
 }
 
 #[test]

@@ -1,9 +1,9 @@
 //! Gated DeltaNet (spec 2.5).
 
-use kernels::{Backend, DeltaInputs, DeltaShape, DeltaWeights, Precision};
+use kernels::{Backend, DeltaInputs, DeltaWeights, Precision};
 
 use super::Pass;
-use crate::session::DeltaState;
+use crate::session::{DeltaState, delta_shape};
 use crate::timing::{Lap, Phase};
 use crate::weights::DeltaNet;
 
@@ -17,18 +17,11 @@ impl<B: Backend> Pass<'_, B> {
         lap: &mut Lap,
     ) {
         let (s, n) = (&mut *self.scratch, self.n_token);
-        let shape = self.config.linear.expect("checked when the store was opened");
+        let shape = delta_shape(self.config).expect("checked when the store was opened");
         let projections = &mut [(&w.qkv, &mut s.proj), (&w.z, &mut s.z), (&w.b, &mut s.k), (&w.a, &mut s.v)];
         self.backend.matmul(projections, &s.h, 0, n, Precision::Setting);
         lap.end(self.backend, self.timing, layer, Phase::Projections);
 
-        let shape = DeltaShape {
-            n_head_k: shape.n_head_k,
-            n_head_v: shape.n_head_v,
-            head_dim_k: shape.head_dim_k,
-            head_dim_v: shape.head_dim_v,
-            n_conv: shape.n_conv,
-        };
         let weights = DeltaWeights {
             conv: &w.conv,
             decay: &w.decay,
