@@ -3,14 +3,13 @@
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
 
-use generate::{Channel, Event, Finish, GenerateOptions, Prompt, generate};
+use generate::{Channel, Event, Finish, GenerateOptions, Prompt, TextModel, generate};
 use kernels::Backend;
 
 use crate::interrupt::Answering;
 use crate::meter::{Cost, Counts, Metered};
 use crate::output::{AnswerPrinter, note};
 use crate::size::Size;
-use crate::text::TextModel;
 use crate::timing;
 
 /// What came out.
@@ -39,7 +38,7 @@ pub(crate) fn answer<B: Backend>(
     let mut printer = AnswerPrinter::new(is_json);
     let (mut text, mut thinking) = (String::new(), String::new());
     let mut shown: io::Result<()> = Ok(());
-    let outcome = generate(model, &text_model.tokenizer, &prompt.ids, options, &mut |event| {
+    let outcome = generate(model, text_model.tokenizer(), &prompt.ids, options, &mut |event| {
         if let Event::Text { channel, text: piece } = event
             && shown.is_ok()
         {
@@ -71,7 +70,7 @@ impl Answer {
     /// The name that `--json` has for how it ended.
     pub(crate) fn finish_reason(&self) -> &'static str {
         match self.finish {
-            Finish::Stop(_) => "stop",
+            Finish::Stop(_) | Finish::StopText(_) => "stop",
             Finish::Length => "length",
             Finish::ContextFull => "context_full",
             Finish::Interrupted => "interrupted",

@@ -4,7 +4,7 @@ use std::io::{self, IsTerminal};
 use std::path::PathBuf;
 
 use crate::device::Device;
-use generate::{Content, Finish, GenerateOptions, Message, Prompt, RenderOptions, common_prefix};
+use generate::{ChatRequest, Content, Finish, GenerateOptions, Message, Prompt, TextModel, common_prefix};
 use model::{ModelError, Session, Snapshot, TokenModel};
 use rustyline::DefaultEditor;
 use rustyline::error::ReadlineError;
@@ -18,8 +18,7 @@ use crate::load::{Loaded, load_warm};
 use crate::meter::Metered;
 use crate::output::note;
 use crate::plan::Work;
-use crate::target;
-use crate::text::{TextModel, render_options};
+use crate::{target, text};
 
 const HELP: &str = "/clear  forget the conversation
 /help   this list
@@ -31,9 +30,9 @@ const N_HISTORY_MAX: usize = 1000;
 
 pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
     let store = target::open(flags.model.as_deref())?;
-    let text = TextModel::load(&store)?.check_template()?;
+    let text_model = text::load(&store)?.check_template()?;
     // Wrong values are refused before anything is loaded.
-    text.sampling(&flags.answer.sampling)?;
+    text::sampling(&text_model, &flags.answer.sampling)?;
     let loaded = load_warm(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1 })?;
     if flags.answer.timing {
         kernels::Backend::measure(loaded.engine.backend());
@@ -43,7 +42,7 @@ pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
         messages: Vec::new(),
         timeline: None,
         loaded,
-        text,
+        text: text_model,
         flags: flags.answer,
         is_verbose: flags.engine.verbose,
     };
@@ -133,17 +132,19 @@ impl Conversation {
     }
 
     fn reply(&mut self) -> anyhow::Result<Answer> {
-        let render = render_options(self.flags.think);
-        let prompt = self.text.prompt(&self.messages, &[], &render)?;
-        let n_settled = self.settled(&prompt, &render)?;
+        let messages = self.messages.clone();
+        let thinking = text::thinking(self.flags.think);
+        let prepared = self.text.prepare(&ChatRequest { messages, thinking, ..ChatRequest::default() })?;
+        text::tell_warnings(&prepared);
+        let (prompt, n_settled) = (&prepared.prompt, prepared.n_settled);
         let options = GenerateOptions {
-            sampling: self.text.sampling(&self.flags.sampling)?,
-            stop_ids: self.text.stop_ids.clone(),
+            sampling: text::sampling(&self.text, &self.flags.sampling)?,
+            stop_ids: self.text.stop_ids().to_vec(),
             max_tokens: self.flags.max_tokens,
-            thinking_open: prompt.thinking_open,
-            raw: false,
+            output: prepared.output.clone(),
+            ..GenerateOptions::default()
         };
-        let mut timeline = self.timeline_for(&prompt)?;
+        let mut timeline = self.timeline_for(prompt)?;
         let answering = Answering::begin();
         let engine = &mut self.loaded.engine;
         let n_reused = timeline.session.pos();
@@ -156,17 +157,10 @@ impl Conversation {
                 timeline.snapshot = Some(metered.engine.snapshot(metered.session)?);
             }
         }
-        let mut answer = answer(&mut metered, &self.text, &prompt, &options, &answering, false)?;
+        let mut answer = answer(&mut metered, &self.text, prompt, &options, &answering, false)?;
         answer.n_reused = n_reused;
         self.timeline = Some(timeline);
         Ok(answer)
-    }
-
-    /// Leading tokens of `prompt` that the next prompts will have too: all but the opening of the answer.
-    fn settled(&self, prompt: &Prompt, options: &RenderOptions) -> anyhow::Result<usize> {
-        let closed = RenderOptions { add_generation_prompt: false, ..options.clone() };
-        let history = self.text.prompt(&self.messages, &[], &closed)?;
-        Ok(common_prefix(&history.ids, &prompt.ids).min(prompt.ids.len() - 1))
     }
 
     /// The session, taken back to where `prompt` goes on from it; a new one if it never was there.

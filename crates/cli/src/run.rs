@@ -2,7 +2,7 @@
 
 use std::io::{self, IsTerminal, Read};
 
-use generate::{Finish, GenerateOptions, Message};
+use generate::{ChatRequest, Finish, GenerateOptions, Message};
 use serde::Serialize;
 
 use crate::answer::{Answer, answer};
@@ -13,8 +13,7 @@ use crate::load::load_warm;
 use crate::meter::Metered;
 use crate::plan::Work;
 use crate::report::{Phases, Setting};
-use crate::text::{TextModel, render_options};
-use crate::{chat, report, target};
+use crate::{chat, report, target, text};
 
 /// `--json` of `run`.
 #[derive(Serialize)]
@@ -46,19 +45,23 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
         return Err(CliError::EmptyPrompt.into());
     }
     let store = target::open(model.as_deref())?;
-    let text_model = TextModel::load(&store)?;
-    let sampling = text_model.sampling(&flags.answer.sampling)?;
-    let prompt = if flags.raw {
-        text_model.raw_prompt(prompt)?
+    let text_model = text::load(&store)?;
+    let sampling = text::sampling(&text_model, &flags.answer.sampling)?;
+    let prepared = if flags.raw {
+        text_model.prepare_raw(prompt)?
     } else {
-        text_model.prompt(&[Message::user(prompt.trim_end())], &[], &render_options(flags.answer.think))?
+        let messages = vec![Message::user(prompt.trim_end())];
+        let thinking = text::thinking(flags.answer.think);
+        text_model.prepare(&ChatRequest { messages, thinking, ..ChatRequest::default() })?
     };
+    text::tell_warnings(&prepared);
+    let prompt = &prepared.prompt;
     let options = GenerateOptions {
         sampling,
-        stop_ids: text_model.stop_ids.clone(),
+        stop_ids: text_model.stop_ids().to_vec(),
         max_tokens: flags.answer.max_tokens,
-        thinking_open: prompt.thinking_open,
-        raw: flags.raw,
+        output: prepared.output.clone(),
+        ..GenerateOptions::default()
     };
     let mut loaded = load_warm(
         &store,
@@ -74,7 +77,7 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
     let mut session = loaded.engine.session(loaded.plan.n_ctx);
     let metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len());
     let mut metered = metered.shown(flags.engine.verbose);
-    let answer = answer(&mut metered, &text_model, &prompt, &options, &Answering::begin(), flags.json)?;
+    let answer = answer(&mut metered, &text_model, prompt, &options, &Answering::begin(), flags.json)?;
     loaded.finish();
     answer.status(flags.engine.verbose, flags.answer.timing);
     if let Some((path, trace)) = flags.record_routing.zip(loaded.engine.take_routing()) {

@@ -72,6 +72,20 @@ pub enum GenerateError {
         /// What is wrong.
         why: String,
     },
+    /// A tool that cannot be used.
+    #[error("a tool cannot be used: {why}")]
+    Tool {
+        /// What is wrong.
+        why: String,
+    },
+    /// A schema, regular expression or grammar that cannot be used.
+    #[error("{what}: {why}")]
+    Grammar {
+        /// What was given.
+        what: String,
+        /// What is wrong or not supported.
+        why: String,
+    },
     /// A sampling parameter outside its range.
     #[error("{name} is {value}, it must be {range}")]
     Parameter {

@@ -7,26 +7,10 @@ use std::ops::ControlFlow;
 use std::time::{Duration, Instant};
 
 use crate::error::GenerateError;
-use crate::sample::{Sampler, SamplingParams};
-use crate::stream::TextStream;
-use crate::thinking::{Channel, ThinkSplitter};
+use crate::generation::{Finish, GenerateOptions, Generation, Next};
+use crate::thinking::Channel;
 use crate::tokenizer::Tokenizer;
 use model::{ModelError, TokenModel};
-
-/// What an answer is generated with.
-#[derive(Clone, Debug, Default)]
-pub struct GenerateOptions {
-    /// How tokens are chosen.
-    pub sampling: SamplingParams,
-    /// Tokens that end the answer, see [`crate::stop_ids`]. None of them is shown. Empty: only limits end it.
-    pub stop_ids: Vec<u32>,
-    /// Most tokens to generate; `None`: as many as the context holds.
-    pub max_tokens: Option<usize>,
-    /// The prompt ends inside an opened `<think>`, see [`crate::Prompt::thinking_open`].
-    pub thinking_open: bool,
-    /// No chat format (`--raw`): no thinking is looked for, all text is answer.
-    pub raw: bool,
-}
 
 /// What happens while generating, in order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,19 +34,32 @@ pub enum Event<'a> {
         /// The text.
         text: &'a str,
     },
+    /// A call of a tool, piece by piece.
+    Call(CallEvent<'a>),
 }
 
-/// Why an answer ended.
+/// A piece of a call. Calls come one after another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// The model ended it with this token.
-    Stop(u32),
-    /// `max_tokens` were generated.
-    Length,
-    /// The context is full.
-    ContextFull,
-    /// The caller asked to stop.
-    Interrupted,
+pub enum CallEvent<'a> {
+    /// A call of a declared tool begins.
+    Begin {
+        /// Its number in the answer, from 0.
+        index: usize,
+        /// The tool.
+        name: &'a str,
+    },
+    /// More of its arguments: all pieces together are a JSON object.
+    Arguments {
+        /// The call.
+        index: usize,
+        /// JSON text.
+        json: &'a str,
+    },
+    /// Its arguments are complete.
+    End {
+        /// The call.
+        index: usize,
+    },
 }
 
 /// A finished answer.
@@ -106,22 +103,22 @@ pub fn generate(
 ) -> Result<Outcome, GenerateError> {
     let n_reused = model.pos();
     check_prompt(prompt, n_reused, model.n_ctx())?;
-    let n_vocab = tokenizer.vocab_size().min(model.n_vocab());
-    let sampler = Sampler::new(options.sampling.clone(), n_vocab, prompt)?;
-    let mut output = Output::new(tokenizer, options);
+    let mut generation = Generation::new(tokenizer, model.n_vocab(), prompt, model.n_ctx(), options.clone())?;
     let start = Instant::now();
 
-    let finish_and_times = match prefill(model, &prompt[n_reused..], on_event)? {
+    let (finish, prefill, decode) = match prefill(model, &prompt[n_reused..], on_event)? {
         None => (Finish::Interrupted, start.elapsed(), Duration::ZERO),
         Some(logits) => {
             let prefill_time = start.elapsed();
-            let finish = decode(model, sampler, logits, options, &mut output, on_event)?;
+            let finish = decode(model, logits, &mut generation, on_event)?;
             (finish, prefill_time, start.elapsed() - prefill_time)
         }
     };
-    output.finish(on_event);
-    let (finish, prefill, decode) = finish_and_times;
-    let generated = output.generated;
+    // The answer is over: there is nothing left that `Break` could stop.
+    generation.finish(&mut |event| {
+        let _ = on_event(event);
+    });
+    let generated = generation.generated().to_vec();
     let fed = prompt.iter().chain(&generated).copied().take(model.pos()).collect();
     Ok(Outcome { finish, generated, fed, n_prompt: prompt.len(), n_reused, prefill, decode })
 }
@@ -155,90 +152,25 @@ fn prefill(
     }
 }
 
-/// Samples and feeds until something ends the answer.
+/// Chooses and feeds until something ends the answer.
 fn decode(
     model: &mut dyn TokenModel,
-    mut sampler: Sampler,
     mut logits: Vec<f32>,
-    options: &GenerateOptions,
-    output: &mut Output<'_>,
+    generation: &mut Generation<'_>,
     on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<Finish, GenerateError> {
-    let max_tokens = options.max_tokens.unwrap_or(usize::MAX);
     loop {
-        if output.generated.len() >= max_tokens {
-            return Ok(Finish::Length);
-        }
-        let id = sampler.sample(&logits, model.pos())?;
-        if options.stop_ids.contains(&id) {
-            return Ok(Finish::Stop(id));
-        }
-        if output.push(id, on_event).is_break() {
-            return Ok(Finish::Interrupted);
-        }
-        if output.generated.len() >= max_tokens {
-            return Ok(Finish::Length);
-        }
-        if model.pos() >= model.n_ctx() {
-            return Ok(Finish::ContextFull);
-        }
-        match model.feed(&[id], &mut |_| ControlFlow::Continue(())) {
+        let ids = match generation.next(&logits, model.pos(), on_event)? {
+            Next::End(finish) => return Ok(finish),
+            Next::Feed(ids) => ids,
+        };
+        match model.feed(&ids, &mut |_| ControlFlow::Continue(())) {
             Ok(next) => {
                 logits.clear();
                 logits.extend_from_slice(next);
             }
             Err(ModelError::Interrupted) => return Ok(Finish::Interrupted),
             Err(error) => return Err(error.into()),
-        }
-    }
-}
-
-/// Tokens to events.
-struct Output<'t> {
-    generated: Vec<u32>,
-    stream: TextStream<'t>,
-    /// `None` in raw mode.
-    splitter: Option<ThinkSplitter>,
-}
-
-impl<'t> Output<'t> {
-    fn new(tokenizer: &'t Tokenizer, options: &GenerateOptions) -> Self {
-        let splitter = (!options.raw).then(|| ThinkSplitter::new(options.thinking_open));
-        Self { generated: Vec::new(), stream: TextStream::new(tokenizer), splitter }
-    }
-
-    fn push(&mut self, id: u32, on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>) -> ControlFlow<()> {
-        self.generated.push(id);
-        let text = self.stream.push(id);
-        let mut flow = on_event(Event::Token { id });
-        self.show(&text, &mut |event| {
-            // A `Break` in the middle of a token's text must not lose the rest of it.
-            if on_event(event).is_break() {
-                flow = ControlFlow::Break(());
-            }
-        });
-        flow
-    }
-
-    fn show(&mut self, text: &str, on_event: &mut dyn FnMut(Event<'_>)) {
-        let mut emit = |channel, text: &str| on_event(Event::Text { channel, text });
-        match &mut self.splitter {
-            Some(splitter) => splitter.push(text, &mut emit),
-            None if text.is_empty() => {}
-            None => emit(Channel::Answer, text),
-        }
-    }
-
-    /// The end of the answer: nothing stays held back.
-    fn finish(&mut self, on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>) {
-        // The answer is over: there is nothing left that `Break` could stop.
-        let mut deliver = |event: Event<'_>| {
-            let _ = on_event(event);
-        };
-        let rest = self.stream.finish();
-        self.show(&rest, &mut deliver);
-        if let Some(splitter) = &mut self.splitter {
-            splitter.finish(&mut |channel, text| deliver(Event::Text { channel, text }));
         }
     }
 }

@@ -6,23 +6,34 @@
 #![forbid(unsafe_code)]
 
 mod config;
+mod constraint;
 mod error;
 mod generate;
+mod generation;
 mod guard;
 mod message;
+mod output;
 mod python;
+mod request;
 mod sample;
 mod stream;
 mod template;
+mod text_model;
 mod thinking;
 mod tokenizer;
+mod tool;
 
 pub use config::{GenerationConfig, stop_ids};
+pub use constraint::Constraint;
 pub use error::GenerateError;
-pub use generate::{Event, Finish, GenerateOptions, Outcome, common_prefix, generate};
+pub use generate::{CallEvent, Event, Outcome, common_prefix, generate};
+pub use generation::{Finish, GenerateOptions, Generation, Next};
 pub use message::{Content, FunctionCall, Message, ToolCall};
+pub use request::{ChatRequest, OutputSpec, Prepared, ResponseFormat};
 pub use sample::{Sampler, SamplingOverrides, SamplingParams};
 pub use stream::TextStream;
 pub use template::{ChatTemplate, Prompt, RenderOptions};
+pub use text_model::{TextFiles, TextModel};
 pub use thinking::{Channel, ThinkSplitter};
 pub use tokenizer::{AddedToken, Tokenizer};
+pub use tool::{CallFormat, Tool, ToolChoice};

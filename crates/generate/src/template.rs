@@ -19,6 +19,7 @@ use crate::guard::{LEVELS, Literals, guard_value, sentinel};
 use crate::message::Message;
 use crate::python;
 use crate::tokenizer::Tokenizer;
+use crate::tool::CallFormat;
 
 /// Rendering budget (one unit an instruction or 64 bytes of data): ten times what templates use for nothing.
 const FUEL_BASE: u64 = 200_000;
@@ -38,6 +39,7 @@ pub struct ChatTemplate {
     env: Environment<'static>,
     /// `bos_token` and its like, which some templates print.
     special_tokens: Map<String, Value>,
+    call_format: CallFormat,
 }
 
 /// How a conversation is rendered.
@@ -98,6 +100,8 @@ impl ChatTemplate {
             }
             None => named_sources(config.get("chat_template"))?,
         };
+        let is_xml = sources.iter().any(|(_, source)| source.contains("<function="));
+        let call_format = if is_xml { CallFormat::Xml } else { CallFormat::Json };
         let mut env = environment();
         for (name, source) in sources {
             if source.len() > SOURCE_BYTES_MAX {
@@ -112,7 +116,12 @@ impl ChatTemplate {
                 special_tokens.insert(key.into(), token.into());
             }
         }
-        Ok(Self { env, special_tokens })
+        Ok(Self { env, special_tokens, call_format })
+    }
+
+    /// How the model writes calls: as the template does.
+    pub fn call_format(&self) -> CallFormat {
+        self.call_format
     }
 
     /// Renders a conversation and tokenises it. `tools`: the tool objects of the OpenAI API, key order kept.

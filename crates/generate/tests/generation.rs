@@ -33,7 +33,7 @@ fn run_model(model: &mut Script, options: &GenerateOptions, stop_after: usize) -
             Event::Text { channel: Channel::Thinking, text } => thinking.push_str(text),
             Event::Text { channel: Channel::Answer, text } => answer.push_str(text),
             Event::Token { .. } => n_token += 1,
-            Event::PromptProgress { .. } => {}
+            Event::PromptProgress { .. } | Event::Call(_) => {}
         }
         if n_token >= stop_after { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
     })?;
@@ -142,7 +142,7 @@ fn text_is_split_into_thinking_and_answer() {
     for (thinking_open, text, thinking, answer) in cases {
         // As the model gives it, tags as tokens.
         let stop = [tokens(text), vec![id("<|im_end|>")]].concat();
-        let run = run(&stop, |o| o.thinking_open = thinking_open);
+        let run = run(&stop, |o| o.output.thinking_open = thinking_open);
         assert_eq!((run.thinking.as_str(), run.answer.as_str()), (thinking, answer), "{text:?}");
         // Tags in pieces: all ways to cut the text in two, and one character at a time.
         let chars: Vec<String> = text.chars().map(String::from).collect();
@@ -164,7 +164,7 @@ fn text_is_split_into_thinking_and_answer() {
 #[test]
 fn raw_mode_shows_everything() {
     // `--raw` output would lose what looks like thinking.
-    let run = run(&tokens("<think>a</think>\n\nb<|im_end|>"), |o| o.raw = true);
+    let run = run(&tokens("<think>a</think>\n\nb<|im_end|>"), |o| o.output.raw = true);
     assert_eq!((run.answer.as_str(), run.thinking.as_str()), ("<think>a</think>\n\nb", ""));
 }
 

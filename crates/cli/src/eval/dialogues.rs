@@ -5,7 +5,7 @@ use std::io::{self, BufRead, BufReader, Write};
 use std::ops::ControlFlow;
 use std::path::Path;
 
-use generate::{GenerateOptions, Message, RenderOptions, generate};
+use generate::{ChatRequest, GenerateOptions, Message, OutputSpec, TextModel, Tool, generate};
 use model::Timeline;
 use serde::Deserialize;
 use serde_json::{Value, json};
@@ -16,8 +16,7 @@ use crate::load::{Loaded, load};
 use crate::outfile::OutFile;
 use crate::output::note;
 use crate::plan::Work;
-use crate::target;
-use crate::text::TextModel;
+use crate::{target, text};
 
 /// Dialogues between two notes about progress.
 const NOTE_EVERY: usize = 20;
@@ -34,21 +33,21 @@ struct Dialogue {
 pub(super) fn answer_all(flags: &EvalFlags, dialogues_path: &Path, out_path: &Path) -> anyhow::Result<()> {
     let dialogues = read(dialogues_path)?;
     let store = target::open(Some(&flags.model))?;
-    let text = TextModel::load(&store)?.check_template()?;
+    let text_model = text::load(&store)?.check_template()?;
     // Scores should not depend on luck, unless that is asked for.
     let temperature = flags.sampling.temperature.or(Some(0.0));
     let options = GenerateOptions {
-        sampling: text.sampling(&SamplingFlags { temperature, ..flags.sampling.clone() })?,
-        stop_ids: text.stop_ids.clone(),
+        sampling: text::sampling(&text_model, &SamplingFlags { temperature, ..flags.sampling.clone() })?,
+        stop_ids: text_model.stop_ids().to_vec(),
         max_tokens: Some(flags.max_tokens),
-        thinking_open: false,
-        raw: true,
+        output: OutputSpec { raw: true, ..OutputSpec::default() },
+        ..GenerateOptions::default()
     };
     let mut loaded = load(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 0 })?;
     let failed = |source: io::Error| CliError::Io { path: out_path.to_owned(), action: "write", source };
     let mut out = OutFile::create(out_path).map_err(failed)?;
     for (i, dialogue) in dialogues.iter().enumerate() {
-        let answer = answer(&mut loaded, &text, dialogue, &options)?;
+        let answer = answer(&mut loaded, &text_model, dialogue, &options)?;
         writeln!(out, "{}", json!({"id": dialogue.id, "text": answer})).map_err(failed)?;
         if (i + 1) % NOTE_EVERY == 0 {
             note(format_args!("{} of {} dialogues", i + 1, dialogues.len()));
@@ -66,13 +65,19 @@ fn answer(
     dialogue: &Dialogue,
     options: &GenerateOptions,
 ) -> anyhow::Result<String> {
-    let render = RenderOptions { thinking: dialogue.think, ..RenderOptions::default() };
-    let prompt = text.prompt(&dialogue.messages, dialogue.tools.as_deref().unwrap_or_default(), &render)?;
+    let tools = dialogue.tools.iter().flatten().map(Tool::from_json).collect::<Result<_, _>>()?;
+    let request = ChatRequest {
+        messages: dialogue.messages.clone(),
+        tools,
+        thinking: dialogue.think,
+        ..ChatRequest::default()
+    };
+    let prompt = text.prepare(&request)?.prompt;
     let mut session = loaded.engine.session(loaded.plan.n_ctx);
     let mut model = Timeline { engine: &mut loaded.engine, session: &mut session };
     let on_event = &mut |_: generate::Event<'_>| ControlFlow::Continue(());
-    let outcome = generate(&mut model, &text.tokenizer, &prompt.ids, options, on_event)?;
-    Ok(text.tokenizer.decode(&outcome.generated, true))
+    let outcome = generate(&mut model, text.tokenizer(), &prompt.ids, options, on_event)?;
+    Ok(text.tokenizer().decode(&outcome.generated, true))
 }
 
 fn read(path: &Path) -> Result<Vec<Dialogue>, CliError> {
