@@ -1,6 +1,6 @@
 //! Gated full attention (spec 2.4), and the plain attention of Qwen3-MoE.
 
-use kernels::{Backend, Precision};
+use kernels::{Backend, Precision, Rows};
 
 use super::Pass;
 use crate::session::attention_shape;
@@ -16,16 +16,16 @@ impl<B: Backend> Pass<'_, B> {
         self.backend.matmul(projections, &s.h, 0, n, Precision::Setting);
         lap.end(self.backend, self.timing, layer, Phase::Projections);
 
+        let rows = Rows::at(self.pos, n);
         self.backend.attention_prepare(
             shape,
             self.rope,
             (&w.q_norm, &w.k_norm, self.config.rms_norm_eps as f32),
             (&mut s.proj, &mut s.k, &s.v),
             kv,
-            self.pos,
-            n,
+            rows,
         );
-        self.backend.attention(shape, &s.proj, kv, self.pos, n, &mut s.mixed);
+        self.backend.attention(shape, &s.proj, kv, rows, &mut s.mixed);
         lap.end(self.backend, self.timing, layer, Phase::Mixing);
 
         self.backend.matmul(&mut [(&w.o, &mut s.y)], &s.mixed, 0, n, Precision::Setting);

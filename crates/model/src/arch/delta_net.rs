@@ -1,6 +1,6 @@
 //! Gated DeltaNet (spec 2.5).
 
-use kernels::{Backend, DeltaInputs, DeltaWeights, Precision};
+use kernels::{Backend, DeltaInputs, DeltaWeights, Precision, Rows};
 
 use super::Pass;
 use crate::session::{DeltaState, delta_shape};
@@ -31,7 +31,7 @@ impl<B: Backend> Pass<'_, B> {
         };
         let inputs = DeltaInputs { qkv: &s.proj, b: &s.k, a: &s.v, z: &s.z };
         let states = (&mut state.conv, &mut state.s);
-        self.backend.delta_net(shape, &weights, &inputs, states, self.pos, n, &mut s.mixed);
+        self.backend.delta_net(shape, &weights, &inputs, states, Rows::at(self.pos, n), &mut s.mixed);
         lap.end(self.backend, self.timing, layer, Phase::Mixing);
 
         self.backend.matmul(&mut [(&w.out, &mut s.y)], &s.mixed, 0, n, Precision::Setting);

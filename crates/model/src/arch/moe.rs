@@ -134,7 +134,7 @@ impl<B: Backend> Pass<'_, B> {
         // The backend has done all that came before the choice.
         moe.held.take().into_iter().for_each(|lease| self.stream.release(lease));
         self.check()?;
-        chosen.map_err(|NonFinite| ModelError::NonFinite { layer })?;
+        chosen.map_err(|NonFinite { .. }| ModelError::NonFinite { layer })?;
         self.routing.record(layer, k, &moe.routes.experts);
         moe.grouped.group(&moe.routes.experts, k, self.config.n_expert);
         let mut lease = self.stream.lease(layer, n, &moe.grouped.experts, moe.grouped.tokens_of());
