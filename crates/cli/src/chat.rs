@@ -34,7 +34,8 @@ pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
     let text = TextModel::load(&store)?.check_template()?;
     // Wrong values are refused before anything is loaded.
     text.sampling(&flags.answer.sampling)?;
-    let loaded = load_warm(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1 })?;
+    let loaded =
+        load_warm(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1, n_session: 1 })?;
     if flags.answer.timing {
         kernels::Backend::measure(loaded.engine.backend());
     }
