@@ -80,7 +80,7 @@ class Page:
     def open(self, has_models=True):
         self.page.goto(self.url)
         if has_models:
-            expect(self.page.locator("#model")).not_to_have_value("…")
+            expect(self.page.locator("#model")).not_to_have_value("")
         return self
 
     def say(self, text):
@@ -126,10 +126,12 @@ def new_page(browser, url, request):
     contexts, problems = [], []
     allowed = getattr(request.function, "allowed_errors", None)
 
-    def make(width=1200, height=800, has_models=True, **options):
+    def make(width=1200, height=800, has_models=True, before=None, **options):
         context = browser.new_context(viewport={"width": width, "height": height}, **options)
         context.grant_permissions(["clipboard-read", "clipboard-write"], origin=url)
         contexts.append(context)
+        if before:
+            context.add_init_script(before)
         page = context.new_page()
         page.set_default_timeout(8000)
         page.on("pageerror", lambda error: problems.append(f"exception: {error}"))

@@ -143,7 +143,7 @@ class Mock(ThreadingHTTPServer):
         self.api_key = None
         self.refusals = []  # (status, headers, message), one for each chat request
         self.render_fails = False
-        self.models = ["demo-model"]
+        self.models = ["demo-model"]  # None while they are loaded
 
     def gate(self, name):
         return self.gates.setdefault(name, threading.Event())
@@ -157,7 +157,9 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         if self.path == "/v1/models":
-            if self.is_allowed():
+            if self.server.models is None:
+                self.refuse(503, "the model is still loading")
+            elif self.is_allowed():
                 models = [{"id": name, "object": "model"} for name in self.server.models]
                 self.answer(200, {"object": "list", "data": models})
             return

@@ -68,7 +68,8 @@ FAULTS = """() => {
     .map((id) => document.getElementById(id)?.textContent ?? '').join(' ');
   const nameOf = (e) => (e.getAttribute('aria-label') || labelled(e) || [...(e.labels ?? [])].map((l) => l.innerText).join(' ')
     || e.innerText || '').trim();
-  for (const e of document.querySelectorAll('button, a, input:not([hidden]), select, textarea, summary, [role=region], nav, dialog[open]')) {
+  const named = 'button, a, input:not([hidden]), select, textarea, summary, [role=region], nav, dialog[open]';
+  for (const e of document.querySelectorAll(named)) {
     if (seen(e) && !nameOf(e)) faults.push(`no name: ${e.outerHTML.slice(0, 120)}`);
   }
   for (const e of document.querySelectorAll('[aria-controls], [aria-labelledby], [aria-describedby], label[for]')) {

@@ -340,6 +340,18 @@ def test_one_of_several_models_can_be_chosen(page, model):
     assert model.requests[0]["model"] == "other-model"
 
 
+@allow_errors("Failed to load resource")
+def test_a_page_that_was_opened_too_early_works_later(new_page, model):
+    """A server that was still loading has no name for its model, and no request works."""
+    model.models = None
+    page = new_page(has_models=False)
+    expect(page.get_by_role("alert")).to_contain_text("still loading")
+    model.models = ["demo-model"]
+    page.ask("hello")
+    assert model.requests[0]["model"] == "demo-model"
+    expect(page.answer().locator(".content")).to_have_text("Hello world!")
+
+
 @allow_errors("ERR_FAILED|Failed to load resource")
 def test_a_server_that_is_away_is_told(page, model):
     """The page waits for ever."""
@@ -347,3 +359,39 @@ def test_a_server_that_is_away_is_told(page, model):
     page.ask("hello")
     expect(page.answer().locator(".problem")).to_contain_text("cannot be reached")
     expect(page.answer()).to_have_attribute("aria-label", re.compile("Assistant"))
+
+
+NO_ROOM = """IDBObjectStore.prototype.put = () => { throw new DOMException('full', 'QuotaExceededError'); }"""
+NO_DATABASE = """Object.defineProperty(window, 'indexedDB', { value: undefined })"""
+
+
+def test_a_full_or_closed_store_is_told(new_page, model):
+    """Without room in the browser the chat stops, or nobody knows that it is not kept."""
+    full = new_page(before=NO_ROOM)
+    full.ask("hello")
+    full.ask("more hello")
+    expect(full.answer().locator(".content")).to_have_text("Hello world!")
+    expect(full.get_by_role("alert")).to_have_count(1)
+    expect(full.get_by_role("alert")).to_contain_text("no room left")
+    private = new_page(before=NO_DATABASE)
+    expect(private.locator(".notice")).to_contain_text("keeps no data")
+    private.ask("hello")
+    private.keyboard.press("Alt+n")
+    private.press("hello")
+    expect(private.answer().locator(".content")).to_have_text("Hello world!")
+
+
+def test_files_can_be_dropped_and_pasted(page, model):
+    """The browser leaves the page to show the file, or its text is lost."""
+    for kind, attribute in (("drop", "dataTransfer"), ("paste", "clipboardData")):
+        page.locator("#input").evaluate("""(field, [kind, attribute]) => {
+          const data = new DataTransfer();
+          data.items.add(new File(['by ' + kind], kind + '.txt'));
+          const Kind = kind === 'drop' ? DragEvent : ClipboardEvent;
+          field.dispatchEvent(new Kind(kind, { [attribute]: data, bubbles: true, cancelable: true }));
+        }""", [kind, attribute])
+        expect(page.locator("#attachments")).to_contain_text(f"{kind}.txt")
+    page.press("Send")
+    page.wait()
+    assert "by drop" in model.requests[0]["messages"][0]["content"]
+    assert "by paste" in model.requests[0]["messages"][0]["content"]

@@ -13,7 +13,7 @@ import { erase, loadAll, loadSettings, openStore, readFile, save, saveSettings, 
 let all = [];
 let settings = loadSettings();
 
-const chat = createChat({ changed, model: () => byId("model").value, settings: () => settings });
+const chat = createChat({ changed, model, settings: () => settings });
 
 // A conversation was changed: it is now the newest of the list.
 function changed(conversation) {
@@ -107,6 +107,12 @@ function nextTheme() {
   else document.documentElement.dataset.theme = next;
   localStorage.setItem("flash-moe.theme", next);
   showTheme();
+}
+
+// The server may have been away when the page was opened.
+async function model() {
+  if (byId("model").value === "") await showModels();
+  return byId("model").value;
 }
 
 async function showModels() {

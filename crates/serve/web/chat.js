@@ -4,7 +4,7 @@
 import { applyChunk } from "./answer.js";
 import { ApiError, setKey, streamChat } from "./api.js";
 import { showBusy } from "./composer.js";
-import { append, branch, newAnswer, newConversation, openCalls, remove, show, toApi, touch, versions } from "./conversation.js";
+import * as tree from "./conversation.js";
 import { askKey, confirmThat } from "./dialog.js";
 import { announce, byId, notice } from "./dom.js";
 import { messageView } from "./message.js";
@@ -17,9 +17,10 @@ const SAVE_AFTER_MS = 1000;
 // Nearer to the end than this, the page follows the answer.
 const FOLLOW_PX = 80;
 
-// changed() is called when the list of conversations has to be shown anew; model() and settings() give the current ones.
+// changed(conversation) is called when the list has to be shown anew; model() resolves to its name, settings() gives
+// the current ones.
 export function createChat({ changed, model, settings }) {
-  let current = newConversation();
+  let current = tree.newConversation();
   let views = new Map();
   let coming = null; // { conversation, message, abort }
   let follows = true;
@@ -29,13 +30,13 @@ export function createChat({ changed, model, settings }) {
     current = conversation;
     follows = true;
     draw();
-    const answers = branch(current).filter((message) => message.timings);
+    const answers = tree.branch(current).filter((message) => message.timings);
     showFigures(answers.at(-1)?.timings ?? null);
   }
 
   // Shows the branch. Messages that were there before keep their views, and what is open or rendered in them.
   function draw() {
-    const messages = branch(current);
+    const messages = tree.branch(current);
     const results = new Map(messages.filter((m) => m.role === "tool").map((m) => [m.tool_call_id, m.content]));
     const shown = messages.filter((message) => message.role !== "tool");
     views = new Map(shown.map((message) => [message.id, views.get(message.id) ?? messageView(message)]));
@@ -54,7 +55,7 @@ export function createChat({ changed, model, settings }) {
   }
 
   function contextOf(message, results) {
-    const all = versions(current, message);
+    const all = tree.versions(current, message);
     return { versions: all.length, at: all.indexOf(message), results };
   }
 
@@ -62,7 +63,7 @@ export function createChat({ changed, model, settings }) {
   function actionsOf(message) {
     if (coming?.conversation === current) return {};
     const showVersion = (at) => {
-      show(current, versions(current, message)[at].id);
+      tree.show(current, tree.versions(current, message)[at].id);
       keep(current);
       draw();
     };
@@ -70,7 +71,7 @@ export function createChat({ changed, model, settings }) {
     if (message.role === "user") return { showVersion, erase, edit: (text) => editMessage(message, text) };
     const isLast = current.head === message.id;
     const canGoOn = isLast && message.content !== "" && message.tool_calls.length === 0;
-    const hasOpenCalls = isLast && openCalls(current).length > 0;
+    const hasOpenCalls = isLast && tree.openCalls(current).length > 0;
     return {
       showVersion,
       erase,
@@ -83,7 +84,7 @@ export function createChat({ changed, model, settings }) {
   async function eraseMessage(message) {
     const what = "The message and all that follows it are deleted.";
     if (!(await confirmThat("Delete this message?", what, "Delete"))) return;
-    remove(current, message.id);
+    tree.remove(current, message.id);
     keep(current);
     draw();
     byId("input").focus();
@@ -91,13 +92,13 @@ export function createChat({ changed, model, settings }) {
 
   function editMessage(message, content) {
     if (!isFree()) return;
-    append(current, message.parent, { role: "user", content, attachments: message.attachments });
+    tree.append(current, message.parent, { role: "user", content, attachments: message.attachments });
     answerTo(current.head);
   }
 
   function sendResults(results) {
     if (!isFree()) return;
-    for (const result of results) append(current, current.head, { role: "tool", ...result });
+    for (const result of results) tree.append(current, current.head, { role: "tool", ...result });
     answerTo(current.head);
   }
 
@@ -105,14 +106,14 @@ export function createChat({ changed, model, settings }) {
   function send(content, attachments) {
     if (!isFree()) return false;
     follows = true;
-    append(current, current.head, { role: "user", content, attachments });
+    tree.append(current, current.head, { role: "user", content, attachments });
     answerTo(current.head);
     return true;
   }
 
   function answerTo(parent) {
     if (!isFree()) return;
-    run(newAnswer(current, parent));
+    run(tree.newAnswer(current, parent));
     byId("input").focus();
   }
 
@@ -133,7 +134,7 @@ export function createChat({ changed, model, settings }) {
     keep(conversation);
     announce("Waiting for the answer");
     try {
-      const body = requestBody(conversation);
+      const body = await requestBody(conversation);
       await withRetries(abort.signal, () => receive(conversation, message, body, abort.signal));
       announce(message.tool_calls.length > 0 ? "The model calls a tool" : "The answer is complete");
     } catch (error) {
@@ -144,10 +145,10 @@ export function createChat({ changed, model, settings }) {
     finish(conversation, message);
   }
 
-  function requestBody(conversation) {
+  async function requestBody(conversation) {
     return {
-      model: model(),
-      messages: toApi(conversation),
+      model: await model(),
+      messages: tree.toApi(conversation),
       stream: true,
       stream_options: { include_usage: true },
       return_progress: true,
@@ -177,7 +178,7 @@ export function createChat({ changed, model, settings }) {
     saving = null;
     giveIds(message);
     showWaiting(null);
-    touch(conversation);
+    tree.touch(conversation);
     keep(conversation);
     if (conversation === current) draw();
     else notice(`The answer in “${conversation.title}” has ended.`);
@@ -237,12 +238,12 @@ export function createChat({ changed, model, settings }) {
     isComing: (conversation) => coming?.conversation === conversation,
     stop: () => coming?.abort.abort(),
     again() {
-      const last = branch(current).findLast((message) => message.role === "assistant");
+      const last = tree.branch(current).findLast((message) => message.role === "assistant");
       if (last) answerTo(last.parent);
     },
     // Opens the last message of the user for editing; false if there is none.
     editLast() {
-      const last = branch(current).findLast((message) => message.role === "user");
+      const last = tree.branch(current).findLast((message) => message.role === "user");
       if (!last || coming) return false;
       views.get(last.id).edit();
       return true;

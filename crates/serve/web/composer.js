@@ -13,6 +13,7 @@ export function setUpComposer({ send, editLast }) {
     if (text === "" && attachments.length === 0) return;
     if (!send(text, attachments)) return;
     input.value = "";
+    fit(input);
     attachments = [];
     showAttachments();
   };
@@ -27,7 +28,13 @@ export function setUpComposer({ send, editLast }) {
       submit();
     } else if (event.key === "ArrowUp" && input.value === "" && editLast()) event.preventDefault();
   };
+  input.oninput = () => fit(input);
   setUpFiles(input);
+}
+
+// Browsers that do not size fields by their text get a row for each line.
+function fit(input) {
+  if (!CSS.supports("field-sizing", "content")) input.rows = Math.min(12, input.value.split("\n").length);
 }
 
 function setUpFiles(input) {

@@ -1,5 +1,5 @@
-// A conversation is a tree of messages: to edit or to answer again begins a branch, and `head` is the message at the end
-// of the branch that is shown. No view, no storage, no network.
+// A conversation is a tree of messages: to edit or to answer again begins a branch, and `head` is the message at the
+// end of the branch that is shown. No view, no storage, no network.
 //
 // message: { id, parent, role, content, created_ms } and
 //   user:       attachments: [{ name, text }]
@@ -45,7 +45,7 @@ export function versions(conversation, message) {
 
 // Shows the branch through a message, to its newest end.
 export function show(conversation, id) {
-  let children = [];
+  let children;
   do {
     conversation.head = id;
     children = childrenOf(conversation, id);
@@ -149,8 +149,8 @@ function messageFromFile(value) {
   const message = { role: value.role, content: text(value, "content"), created_ms: number(value, "created_ms") };
   if (value.role === "tool") return { ...message, tool_call_id: text(value, "tool_call_id") };
   if (value.role === "user") {
-    const attachments = list(value, "attachments");
-    return { ...message, attachments: attachments.map((file) => ({ name: text(file, "name"), text: text(file, "text") })) };
+    const read = (file) => ({ name: text(file, "name"), text: text(file, "text") });
+    return { ...message, attachments: list(value, "attachments").map(read) };
   }
   const calls = list(value, "tool_calls");
   return {
@@ -173,7 +173,8 @@ function checkTree(conversation) {
     reached.add(message.id);
     waiting.push(...childrenOf(conversation, message.id));
   }
-  if (reached.size !== Object.keys(conversation.messages).length) throw new Error("messages follow each other in a circle");
+  const n_message = Object.keys(conversation.messages).length;
+  if (reached.size !== n_message) throw new Error("messages follow each other in a circle");
 }
 
 function text(value, name) {

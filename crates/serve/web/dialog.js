@@ -2,7 +2,7 @@
 
 import { byId } from "./dom.js";
 
-export const confirmThat = async (title, text, action) => (await ask({ title, text, action })) !== null;
+export const confirmThat = async (title, text, action) => (await ask({ title, text, action, isDanger: true })) !== null;
 
 // The text, or null if the user cancelled.
 export const askText = (title, label, value) => ask({ title, label, value, action: "Save" });
@@ -10,7 +10,7 @@ export const askText = (title, label, value) => ask({ title, label, value, actio
 export const askKey = (text) =>
   ask({ title: "API key", text, label: "Key of this server", value: "", action: "Continue", isSecret: true });
 
-function ask({ title, text = "", label = null, value = "", action, isSecret = false }) {
+function ask({ title, text = "", label = null, value = "", action, isSecret = false, isDanger = false }) {
   const dialog = byId("ask");
   if (dialog.open) return Promise.resolve(null);
   byId("ask-title").textContent = title;
@@ -19,6 +19,7 @@ function ask({ title, text = "", label = null, value = "", action, isSecret = fa
   byId("ask-field").hidden = label === null;
   byId("ask-label").textContent = label ?? "";
   byId("ask-ok").textContent = action;
+  byId("ask-ok").classList.toggle("danger", isDanger);
   const input = byId("ask-input");
   input.type = isSecret ? "password" : "text";
   input.value = value;

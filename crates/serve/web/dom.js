@@ -36,8 +36,9 @@ export function announce(text) {
   byId("announcer").textContent = text;
 }
 
-// Shows a message for a while; until it is closed if it is an error.
+// Shows a message for a while; until it is closed if it is an error. Not twice at a time.
 export function notice(text, { isError = false } = {}) {
+  if ([...byId("notices").children].some((shown) => shown.textContent === text)) return;
   const attributes = isError ? { class: "notice error", role: "alert" } : { class: "notice" };
   const element = h("div", attributes, h("span", {}, text));
   element.append(iconButton("close", "Close this message", () => element.remove()));

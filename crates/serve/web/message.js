@@ -7,8 +7,8 @@ import { markdownView } from "./markdown.js";
 import { duration, summary } from "./status.js";
 
 // update(isComing) shows what the message says now, refresh(context, actions) what can be done with it.
-// context: { versions, at, results }; actions: edit, again, goOn, erase, showVersion, sendResults, each with a button if
-// it is given.
+// context: { versions, at, results }; actions: edit, again, goOn, erase, showVersion, sendResults, each with a button
+// if it is given.
 export function messageView(message) {
   return message.role === "user" ? userView(message) : answerView(message);
 }
