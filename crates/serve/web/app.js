@@ -1,19 +1,18 @@
 // Puts the page together: what each button and key does.
 
 import { listModels, setKey } from "./api.js";
-import { createChat } from "./chat.js";
+import * as chat from "./chat.js";
 import { setUpComposer } from "./composer.js";
 import { newConversation } from "./conversation.js";
 import { askKey, askText, confirmThat } from "./dialog.js";
 import { byId, h, icon, notice, saveFile } from "./dom.js";
+import { setUpLog } from "./log.js";
 import { openSettings, setUpSettings } from "./settings.js";
 import { closeIfOver, setUpSidebar, showList, toggleSidebar } from "./sidebar.js";
 import { erase, loadAll, loadSettings, openStore, readFile, save, saveSettings, toFile } from "./store.js";
 
 let all = [];
 let settings = loadSettings();
-
-const chat = createChat({ changed, model, settings: () => settings });
 
 // A conversation was changed: it is now the newest of the list.
 function changed(conversation) {
@@ -23,17 +22,17 @@ function changed(conversation) {
 }
 
 function drawList() {
-  showList(all, chat.current().id, { open: openById, rename, erase: eraseConversation, save: exportOne });
+  showList(all, chat.currentConversation().id, { open: openById, rename, erase: eraseConversation, save: exportOne });
 }
 
 function openById(id) {
-  chat.open(all.find((conversation) => conversation.id === id));
+  chat.openConversation(all.find((conversation) => conversation.id === id));
   drawList();
   closeIfOver();
 }
 
 function newChat() {
-  chat.open(newConversation(settings.system));
+  chat.openConversation(newConversation(settings.system));
   drawList();
   closeIfOver();
   byId("input").focus();
@@ -44,7 +43,7 @@ async function rename(conversation) {
   if (!title) return;
   conversation.title = title;
   chat.keep(conversation);
-  if (conversation === chat.current()) byId("title").textContent = title;
+  if (conversation === chat.currentConversation()) byId("title").textContent = title;
 }
 
 async function eraseConversation(conversation) {
@@ -56,7 +55,7 @@ async function eraseConversation(conversation) {
   }
   await erase(conversation.id);
   all = all.filter((other) => other !== conversation);
-  if (conversation === chat.current()) newChat();
+  if (conversation === chat.currentConversation()) newChat();
   else drawList();
 }
 
@@ -80,10 +79,10 @@ async function importFile() {
 }
 
 function showSettings() {
-  openSettings({ ...settings, system: chat.current().system }, (chosen) => {
+  openSettings({ ...settings, system: chat.currentConversation().system }, (chosen) => {
     settings = chosen;
     saveSettings(settings);
-    const conversation = chat.current();
+    const conversation = chat.currentConversation();
     conversation.system = settings.system;
     if (all.includes(conversation)) chat.keep(conversation);
   });
@@ -143,7 +142,7 @@ function onKey(event) {
     chat.stop();
     return;
   }
-  const actions = { KeyN: newChat, KeyL: toggleSidebar, KeyS: showSettings, KeyR: () => chat.again() };
+  const actions = { KeyN: newChat, KeyL: toggleSidebar, KeyS: showSettings, KeyR: chat.answerAgain };
   if (event.altKey && !event.ctrlKey && !event.metaKey && actions[event.code]) {
     event.preventDefault();
     actions[event.code]();
@@ -158,6 +157,8 @@ function onKey(event) {
 async function start() {
   setUpSettings();
   setUpSidebar();
+  setUpLog();
+  chat.setUpChat({ changed, model, settings: () => settings });
   setUpComposer({ send: chat.send, editLast: chat.editLast });
   showTheme();
   byId("theme").onclick = nextTheme;

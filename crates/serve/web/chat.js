@@ -1,4 +1,4 @@
-// The conversation that is shown and the answer that comes. One answer comes at a time; it goes on while another
+// The conversation that is shown, and the answer that comes. One answer comes at a time; it goes on while another
 // conversation is looked at.
 
 import { applyChunk } from "./answer.js";
@@ -7,257 +7,199 @@ import { showBusy } from "./composer.js";
 import * as tree from "./conversation.js";
 import { askKey, confirmThat } from "./dialog.js";
 import { announce, byId, notice } from "./dom.js";
-import { messageView } from "./message.js";
+import { beginEdit, followEnd, showMessages, updateSoon } from "./log.js";
 import { requestFields } from "./settings.js";
 import { showFigures, showProgress, showWaiting } from "./status.js";
 import { save } from "./store.js";
 
 const RETRIES_MAX = 5;
+const RETRY_S_MAX = 120;
 const SAVE_AFTER_MS = 1000;
-// Nearer to the end than this, the page follows the answer.
-const FOLLOW_PX = 80;
 
-// changed(conversation) is called when the list has to be shown anew; model() resolves to its name, settings() gives
+let host = null;
+let current = tree.newConversation();
+let coming = null; // { conversation, message, abort }
+let saveTimer = null;
+
+// changed(conversation) is called when the list has to be shown anew; model() resolves to its name; settings() gives
 // the current ones.
-export function createChat({ changed, model, settings }) {
-  let current = tree.newConversation();
-  let views = new Map();
-  let coming = null; // { conversation, message, abort }
-  let follows = true;
-  let saving = null; // Timer
+export function setUpChat({ changed, model, settings }) {
+  host = { changed, model, settings };
+}
 
-  function open(conversation) {
-    current = conversation;
-    follows = true;
-    draw();
-    const answers = tree.branch(current).filter((message) => message.timings);
-    showFigures(answers.at(-1)?.timings ?? null);
-  }
+export const currentConversation = () => current;
+export const isComing = (conversation) => coming?.conversation === conversation;
+export const stop = () => coming?.abort.abort();
 
-  // Shows the branch. Messages that were there before keep their views, and what is open or rendered in them.
-  function draw() {
-    const messages = tree.branch(current);
-    const results = new Map(messages.filter((m) => m.role === "tool").map((m) => [m.tool_call_id, m.content]));
-    const shown = messages.filter((message) => message.role !== "tool");
-    views = new Map(shown.map((message) => [message.id, views.get(message.id) ?? messageView(message)]));
-    for (const message of shown) {
-      const view = views.get(message.id);
-      view.update(coming?.message === message).then(keepAtEnd);
-      view.refresh(contextOf(message, results), actionsOf(message));
-    }
-    place([...views.values()].map((view) => view.element));
-    byId("welcome").hidden = shown.length > 0;
-    const title = current.title || "New chat";
-    byId("title").textContent = title;
-    document.title = `${title} – Flash-MoE`;
-    showBusy(coming !== null);
-    keepAtEnd();
-  }
+export function openConversation(conversation) {
+  current = conversation;
+  draw();
+  followEnd();
+  const answers = tree.branch(current).filter((message) => message.timings);
+  showFigures(answers.at(-1)?.timings ?? null);
+}
 
-  function contextOf(message, results) {
-    const all = tree.versions(current, message);
-    return { versions: all.length, at: all.indexOf(message), results };
-  }
+// Returns whether the message was taken.
+export function send(content, attachments) {
+  if (!isFree()) return false;
+  tree.append(current, current.head, { role: "user", content, attachments });
+  answerTo(current.head);
+  followEnd();
+  return true;
+}
 
-  // While an answer comes, nothing else in its conversation can be changed.
-  function actionsOf(message) {
-    if (coming?.conversation === current) return {};
-    const showVersion = (at) => {
-      tree.show(current, tree.versions(current, message)[at].id);
-      keep(current);
-      draw();
-    };
-    const erase = () => eraseMessage(message);
-    if (message.role === "user") return { showVersion, erase, edit: (text) => editMessage(message, text) };
-    const isLast = current.head === message.id;
-    const canGoOn = isLast && message.content !== "" && message.tool_calls.length === 0;
-    const hasOpenCalls = isLast && tree.openCalls(current).length > 0;
-    return {
-      showVersion,
-      erase,
-      again: () => answerTo(message.parent),
-      goOn: canGoOn ? () => run(message) : null,
-      sendResults: hasOpenCalls ? sendResults : null,
-    };
-  }
+export function answerAgain() {
+  const last = tree.branch(current).findLast((message) => message.role === "assistant");
+  if (last) answerTo(last.parent);
+}
 
-  async function eraseMessage(message) {
-    const what = "The message and all that follows it are deleted.";
-    if (!(await confirmThat("Delete this message?", what, "Delete"))) return;
-    tree.remove(current, message.id);
+// Opens the last message of the user for editing; false if there is none.
+export function editLast() {
+  const last = tree.branch(current).findLast((message) => message.role === "user");
+  if (!last || coming) return false;
+  beginEdit(last);
+  return true;
+}
+
+export function keep(conversation) {
+  host.changed(conversation);
+  save(conversation).catch((error) => notice(error.message, { isError: true }));
+}
+
+function draw() {
+  const messages = tree.branch(current);
+  const results = new Map(messages.filter((m) => m.role === "tool").map((m) => [m.tool_call_id, m.content]));
+  const describe = (message) => {
+    const versions = tree.versions(current, message);
+    return [{ versions: versions.length, at: versions.indexOf(message), results }, actionsOf(message, versions)];
+  };
+  showMessages(messages.filter((message) => message.role !== "tool"), coming?.message, describe);
+  const title = current.title || "New chat";
+  byId("title").textContent = title;
+  document.title = `${title} – Flash-MoE`;
+  showBusy(coming !== null);
+}
+
+// While an answer comes, nothing else in its conversation can be changed.
+function actionsOf(message, versions) {
+  if (isComing(current)) return {};
+  const showVersion = (at) => {
+    tree.show(current, versions[at].id);
     keep(current);
     draw();
-    byId("input").focus();
-  }
-
-  function editMessage(message, content) {
-    if (!isFree()) return;
-    tree.append(current, message.parent, { role: "user", content, attachments: message.attachments });
-    answerTo(current.head);
-  }
-
-  function sendResults(results) {
-    if (!isFree()) return;
-    for (const result of results) tree.append(current, current.head, { role: "tool", ...result });
-    answerTo(current.head);
-  }
-
-  // Returns whether the message was taken.
-  function send(content, attachments) {
-    if (!isFree()) return false;
-    follows = true;
-    tree.append(current, current.head, { role: "user", content, attachments });
-    answerTo(current.head);
-    return true;
-  }
-
-  function answerTo(parent) {
-    if (!isFree()) return;
-    run(tree.newAnswer(current, parent));
-    byId("input").focus();
-  }
-
-  function isFree() {
-    if (coming === null) return true;
-    notice("An answer is still coming. Stop it first.");
-    return false;
-  }
-
-  // Asks for an answer, or for the rest of one that has a beginning.
-  async function run(message) {
-    const conversation = current;
-    const abort = new AbortController();
-    message.error = null;
-    message.finish = null;
-    coming = { conversation, message, abort };
-    draw();
-    keep(conversation);
-    announce("Waiting for the answer");
-    try {
-      const body = await requestBody(conversation);
-      await withRetries(abort.signal, () => receive(conversation, message, body, abort.signal));
-      announce(message.tool_calls.length > 0 ? "The model calls a tool" : "The answer is complete");
-    } catch (error) {
-      if (abort.signal.aborted) message.finish = "stopped";
-      else message.error = error.message;
-      announce(abort.signal.aborted ? "Stopped" : `Error: ${error.message}`);
-    }
-    finish(conversation, message);
-  }
-
-  async function requestBody(conversation) {
-    return {
-      model: await model(),
-      messages: tree.toApi(conversation),
-      stream: true,
-      stream_options: { include_usage: true },
-      return_progress: true,
-      timings_per_token: true,
-      ...requestFields(settings()),
-    };
-  }
-
-  async function receive(conversation, message, body, signal) {
-    const clock = { reasoning_since: null };
-    const before = message.reasoning_ms;
-    showWaiting("Waiting for the server");
-    for await (const chunk of streamChat(body, signal)) {
-      const { progress, timings } = applyChunk(message, chunk, performance.now(), clock);
-      if (clock.reasoning_since === null) message.reasoning_ms ||= before;
-      const isReading = progress !== null && progress.processed < progress.total;
-      showProgress(isReading ? progress : null);
-      if (timings) showFigures(timings);
-      redrawSoon(message);
-      keepSoon(conversation);
-    }
-  }
-
-  function finish(conversation, message) {
-    coming = null;
-    clearTimeout(saving);
-    saving = null;
-    giveIds(message);
-    showWaiting(null);
-    tree.touch(conversation);
-    keep(conversation);
-    if (conversation === current) draw();
-    else notice(`The answer in “${conversation.title}” has ended.`);
-    showBusy(false);
-  }
-
-  let isDrawDue = false;
-  function redrawSoon(message) {
-    if (isDrawDue) return;
-    isDrawDue = true;
-    requestAnimationFrame(() => {
-      isDrawDue = false;
-      if (coming?.message !== message) return;
-      views.get(message.id)?.update(true).then(keepAtEnd);
-    });
-  }
-
-  function keepAtEnd() {
-    const scroller = byId("scroller");
-    if (follows) scroller.scrollTop = scroller.scrollHeight;
-    showWhetherAtEnd();
-  }
-
-  function showWhetherAtEnd() {
-    const { scrollHeight, scrollTop, clientHeight } = byId("scroller");
-    byId("to-end").hidden = scrollHeight - scrollTop - clientHeight < FOLLOW_PX;
-  }
-
-  byId("scroller").addEventListener("scroll", () => {
-    showWhetherAtEnd();
-    follows = byId("to-end").hidden;
-  });
-  new ResizeObserver(keepAtEnd).observe(byId("scroller"));
-  byId("to-end").onclick = () => {
-    follows = true;
-    keepAtEnd();
   };
-
-  function keep(conversation) {
-    changed(conversation);
-    save(conversation).then(() => changed(conversation), (error) => notice(error.message, { isError: true }));
-  }
-
-  // A tab may be closed at any time.
-  function keepSoon(conversation) {
-    saving ??= setTimeout(() => {
-      saving = null;
-      keep(conversation);
-    }, SAVE_AFTER_MS);
-  }
-
+  const erase = () => eraseMessage(message);
+  if (message.role === "user") return { showVersion, erase, edit: (text) => editMessage(message, text) };
+  const isLast = current.head === message.id;
+  const canGoOn = isLast && message.content !== "" && message.tool_calls.length === 0;
   return {
-    open,
-    send,
-    keep,
-    current: () => current,
-    isComing: (conversation) => coming?.conversation === conversation,
-    stop: () => coming?.abort.abort(),
-    again() {
-      const last = tree.branch(current).findLast((message) => message.role === "assistant");
-      if (last) answerTo(last.parent);
-    },
-    // Opens the last message of the user for editing; false if there is none.
-    editLast() {
-      const last = tree.branch(current).findLast((message) => message.role === "user");
-      if (!last || coming) return false;
-      views.get(last.id).edit();
-      return true;
-    },
+    showVersion,
+    erase,
+    again: () => answerTo(message.parent),
+    goOn: canGoOn ? () => isFree() && run(message) : null,
+    sendResults: isLast && tree.openCalls(current).length > 0 ? sendResults : null,
   };
 }
 
-// Puts the messages into the log; those that are in their place are not touched, so that they keep the focus.
-function place(elements) {
-  const log = byId("log");
-  elements.forEach((element, i) => {
-    if (log.children[i] !== element) log.insertBefore(element, log.children[i] ?? null);
-  });
-  while (log.childElementCount > elements.length) log.lastElementChild.remove();
+async function eraseMessage(message) {
+  const what = "The message and all that follows it are deleted.";
+  if (!(await confirmThat("Delete this message?", what, "Delete"))) return;
+  tree.remove(current, message.id);
+  keep(current);
+  draw();
+  byId("input").focus();
+}
+
+function editMessage(message, content) {
+  if (!isFree()) return;
+  tree.append(current, message.parent, { role: "user", content, attachments: message.attachments });
+  answerTo(current.head);
+}
+
+function sendResults(results) {
+  if (!isFree()) return;
+  for (const result of results) tree.append(current, current.head, { role: "tool", ...result });
+  answerTo(current.head);
+}
+
+function answerTo(parent) {
+  if (!isFree()) return;
+  run(tree.newAnswer(current, parent));
+  byId("input").focus();
+}
+
+function isFree() {
+  if (coming === null) return true;
+  notice("An answer is still coming. Stop it first.");
+  return false;
+}
+
+// Asks for an answer, or for the rest of one that has a beginning.
+async function run(message) {
+  const conversation = current;
+  const abort = new AbortController();
+  message.error = null;
+  message.finish = null;
+  coming = { conversation, message, abort };
+  draw();
+  keep(conversation);
+  announce("Waiting for the answer");
+  try {
+    const body = await requestBody(conversation);
+    await withRetries(abort.signal, () => receive(conversation, message, body, abort.signal));
+    announce(message.tool_calls.length > 0 ? "The model calls a tool" : "The answer is complete");
+  } catch (error) {
+    if (abort.signal.aborted) message.finish = "stopped";
+    else message.error = error.message;
+    announce(abort.signal.aborted ? "Stopped" : `Error: ${error.message}`);
+  }
+  finish(conversation, message);
+}
+
+async function requestBody(conversation) {
+  return {
+    model: await host.model(),
+    messages: tree.toApi(conversation),
+    stream: true,
+    stream_options: { include_usage: true },
+    return_progress: true,
+    timings_per_token: true,
+    ...requestFields(host.settings()),
+  };
+}
+
+async function receive(conversation, message, body, signal) {
+  const clock = { reasoning_since: null };
+  showWaiting("Waiting for the server");
+  for await (const chunk of streamChat(body, signal)) {
+    const { progress, timings } = applyChunk(message, chunk, performance.now(), clock);
+    const isReading = progress !== null && progress.processed < progress.total;
+    showProgress(isReading ? progress : null);
+    if (timings) showFigures(timings);
+    updateSoon(message, () => coming?.message === message);
+    keepSoon(conversation);
+  }
+}
+
+function finish(conversation, message) {
+  coming = null;
+  clearTimeout(saveTimer);
+  saveTimer = null;
+  giveIds(message);
+  showWaiting(null);
+  tree.touch(conversation);
+  keep(conversation);
+  if (conversation === current) draw();
+  else notice(`The answer in “${conversation.title}” has ended.`);
+  showBusy(false);
+}
+
+// A tab may be closed at any time.
+function keepSoon(conversation) {
+  saveTimer ??= setTimeout(() => {
+    saveTimer = null;
+    keep(conversation);
+  }, SAVE_AFTER_MS);
 }
 
 // A busy server is asked again when it says so; one that wants a key gets what the user types.
@@ -278,7 +220,7 @@ async function withRetries(signal, attempt) {
 }
 
 async function countDown(seconds, signal) {
-  for (let left = Math.min(seconds, 120); left > 0; left--) {
+  for (let left = Math.min(seconds, RETRY_S_MAX); left > 0; left--) {
     showWaiting(`The server is busy. Next try in ${left} s`);
     await new Promise((resolve) => setTimeout(resolve, 1000));
     signal.throwIfAborted();

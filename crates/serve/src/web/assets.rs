@@ -26,7 +26,7 @@ macro_rules! asset {
 }
 
 const INDEX: Asset = asset!("index.html", HTML);
-const FILES: [Asset; 20] = [
+const FILES: [Asset; 21] = [
     asset!("answer.js", JS),
     asset!("api.js", JS),
     asset!("app.js", JS),
@@ -39,6 +39,7 @@ const FILES: [Asset; 20] = [
     asset!("dom.js", JS),
     asset!("icon.svg", SVG),
     asset!("icons.svg", SVG),
+    asset!("log.js", JS),
     asset!("markdown.js", JS),
     asset!("message.js", JS),
     asset!("settings.js", JS),
