@@ -1,1 +1,4 @@
 //! Server.
+
+#[cfg_attr(not(test), expect(dead_code, reason = "the server's router takes it in"))]
+mod web;
