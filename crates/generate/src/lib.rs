@@ -7,6 +7,7 @@
 
 mod config;
 mod constraint;
+mod conversation;
 mod error;
 mod generate;
 mod generation;

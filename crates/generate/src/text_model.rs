@@ -1,14 +1,19 @@
 //! Everything that turns conversations into token ids and back, as it came with the model.
 
+use std::sync::Arc;
+
 use serde_json::Value;
 
 use crate::config::{GenerationConfig, stop_ids};
+use crate::conversation::Conversation;
 use crate::error::GenerateError;
 use crate::generate::common_prefix;
+use crate::message::Message;
 use crate::request::{ChatRequest, OutputSpec, Prepared};
 use crate::sample::{SamplingOverrides, SamplingParams};
 use crate::template::{ChatTemplate, Prompt, RenderOptions};
 use crate::tokenizer::Tokenizer;
+use crate::tool::ToolChoice;
 
 /// The checkpoint's files about text, as bytes.
 #[derive(Clone, Copy, Debug)]
@@ -81,25 +86,38 @@ impl TextModel {
     /// # Errors
     /// The conversation cannot be rendered, or a grammar is wrong.
     pub fn prepare(&self, request: &ChatRequest) -> Result<Prepared, GenerateError> {
+        let Ok(template) = &self.template else { return Err(GenerateError::NoTemplate) };
+        let Conversation { messages, continues, n_settled, mut warnings } =
+            Conversation::new(&request.messages)?;
         let options = RenderOptions {
             thinking: request.thinking,
             extra: request.template_vars.clone(),
+            continue_last: continues,
             ..RenderOptions::default()
         };
-        let Ok(template) = &self.template else { return Err(GenerateError::NoTemplate) };
         let tools: Vec<Value> = request.tools.iter().map(|tool| tool.declaration.clone()).collect();
-        let render =
-            |options: &RenderOptions| template.prompt(&self.tokenizer, &request.messages, &tools, options);
-        let prompt = render(&options)?;
-        let closed = RenderOptions { add_generation_prompt: false, ..options };
-        let history = render(&closed)?;
-        let n_settled = common_prefix(&history.ids, &prompt.ids).min(prompt.ids.len() - 1);
+        let render = |messages: &[Message], options: &RenderOptions| {
+            template.prompt(&self.tokenizer, messages, &tools, options)
+        };
+        let mut prompt = render(&messages, &options)?;
+        let closed = RenderOptions { add_generation_prompt: false, continue_last: false, ..options };
+        let mut settled = messages[..n_settled].to_vec();
+        if settled.iter().all(|message| message.role == "system") {
+            // Templates want a question. What it shares with another one is settled.
+            settled.push(Message::user("?"));
+        }
+        let n_settled = common_prefix(&render(&settled, &closed)?.ids, &prompt.ids);
+        warnings.append(&mut prompt.warnings);
+        prompt.warnings = warnings;
+        let no_calls = request.tool_choice == ToolChoice::None;
         let output = OutputSpec {
             thinking_open: prompt.thinking_open,
-            tools: request.tools.clone().into(),
+            continues,
+            tools: if no_calls { Arc::default() } else { request.tools.clone().into() },
             call_format: template.call_format(),
             ..OutputSpec::default()
         };
+        let n_settled = n_settled.min(prompt.ids.len() - 1);
         Ok(Prepared { prompt, n_settled, output, constraint: None })
     }
 
