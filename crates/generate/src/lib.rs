@@ -8,6 +8,7 @@
 mod call_grammar;
 mod config;
 mod constraint;
+mod conversation;
 mod course;
 mod error;
 mod generate;
