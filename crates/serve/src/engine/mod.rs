@@ -1,0 +1,12 @@
+//! Between requests and the model: one thread owns the model and shares it out.
+//!
+//! Handlers turn a request into a [`Job`], hand it in at the [`Queue`], and read [`Update`]s. the engine's thread
+//! takes jobs from the queue and runs them side by side. Knows nothing of HTTP or of any API's words.
+
+mod job;
+mod model;
+mod queue;
+
+pub use job::{CallUpdate, Done, Failure, FailureKind, Job, Logprob, Timings, Update};
+pub use model::{Counters, Model};
+pub use queue::{Queue, Refused, Ticket, Updates};
