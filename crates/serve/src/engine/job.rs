@@ -128,6 +128,20 @@ pub struct Timings {
     pub n_ctx_used: usize,
 }
 
+impl Timings {
+    /// Tokens of the answer a second: the first one comes with the prompt.
+    pub fn tokens_s(&self) -> Option<f64> {
+        let seconds = self.generate_time.as_secs_f64();
+        (1 < self.n_generated && 0.0 < seconds).then(|| (self.n_generated - 1) as f64 / seconds)
+    }
+
+    /// Tokens of the prompt a second, of those that were fed.
+    pub fn prompt_tokens_s(&self) -> Option<f64> {
+        let (n_fed, seconds) = (self.n_prompt.saturating_sub(self.n_cached), self.prompt_time.as_secs_f64());
+        (0 < n_fed && 0.0 < seconds).then(|| n_fed as f64 / seconds)
+    }
+}
+
 /// Why an answer could not be finished.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {

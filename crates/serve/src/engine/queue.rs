@@ -110,14 +110,16 @@ impl Queue {
         self.changed.notify_all();
     }
 
-    /// The oldest job that somebody still wants, if the engine has a place for it.
-    pub(crate) fn pop(&self) -> Option<Ticket> {
+    /// The oldest job that somebody still wants. `n_free`: places that the engine has for jobs.
+    pub(crate) fn pop(&self, n_free: usize) -> Option<Ticket> {
         let mut state = self.lock();
         while let Some(ticket) = state.waiting.pop_front() {
             if !ticket.updates.is_closed() {
+                state.n_free = n_free.saturating_sub(1);
                 return Some(ticket);
             }
         }
+        state.n_free = n_free;
         None
     }
 
