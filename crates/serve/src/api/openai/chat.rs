@@ -63,6 +63,7 @@ pub(crate) fn read(fields: &Fields<'_>, app: &App) -> Result<(ChatRequest, Wishe
         tool_choice,
         tools,
         single_call: fields.bool("parallel_tool_calls")? == Some(false),
+        free_calls: fields.bool("constrain_tool_calls")? == Some(false),
         response: response_format(fields, limits)?,
         thinking: None,
         template_vars,
