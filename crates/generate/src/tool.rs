@@ -46,6 +46,13 @@ pub enum CallFormat {
 /// Names are short words; templates and grammars print them into the calls' own syntax.
 const NAME_BYTES_MAX: usize = 256;
 
+impl CallFormat {
+    /// What a call begins with.
+    pub(crate) const OPEN: &str = "<tool_call>";
+    /// What a call ends with.
+    pub(crate) const CLOSE: &str = "</tool_call>";
+}
+
 impl Tool {
     /// From any of these forms; other keys are not passed on, so that a tool reads the same whoever declares it:
     ///
