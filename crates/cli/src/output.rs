@@ -3,12 +3,16 @@
 use std::fmt::Display;
 use std::io::{self, IsTerminal, Write};
 use std::sync::atomic::{AtomicBool, Ordering};
+#[cfg(unix)]
+use std::sync::{Mutex, PoisonError};
 
 use console::Term;
 use generate::Channel;
 
 const DIM: &str = "\x1b[2m";
 const RESET: &str = "\x1b[0m";
+/// Plain text, and pasted text without marks around it.
+const NO_PASTE_MARKS: &str = "\x1b[0m\x1b[?2004l";
 /// From the cursor to the end of the screen.
 const CLEAR_BELOW: &str = "\x1b[J";
 /// A row below the cursor comes to be, whatever scrolls for it; then the cursor is where it was, in that column.
@@ -31,10 +35,27 @@ pub(crate) fn quote(text: &str) {
     if io::stderr().is_terminal() { note(harmless(text)) } else { note(text) }
 }
 
-/// The program ends in the middle of something: what comes next on the terminal begins on a line of its own.
+/// How the terminal was before lines were edited on it.
+#[cfg(unix)]
+static TERMINAL: Mutex<Option<rustix::termios::Termios>> = Mutex::new(None);
+
+/// Remembers how the terminal is, for [`leave`].
+pub(crate) fn remember_terminal() {
+    #[cfg(unix)]
+    if let Ok(terminal) = rustix::termios::tcgetattr(io::stdin()) {
+        *TERMINAL.lock().unwrap_or_else(PoisonError::into_inner) = Some(terminal);
+    }
+}
+
+/// The program ends in the middle of something: the terminal is as it was, and what comes next on it begins on a line of
+/// its own.
 pub(crate) fn leave() {
+    #[cfg(unix)]
+    if let Some(terminal) = &*TERMINAL.lock().unwrap_or_else(PoisonError::into_inner) {
+        let _ = rustix::termios::tcsetattr(io::stdin(), rustix::termios::OptionalActions::Now, terminal);
+    }
     if io::stderr().is_terminal() {
-        note(if can_draw() { RESET } else { "" });
+        note(if can_draw() { NO_PASTE_MARKS } else { "" });
     }
 }
 

@@ -42,6 +42,7 @@ pub(super) struct Conversation {
 #[derive(Clone, Copy, Debug, Default)]
 struct Totals {
     n_answer: usize,
+    n_generated: usize,
     prefill: Counts,
     decode: Counts,
 }
@@ -207,15 +208,14 @@ impl Conversation {
     }
 
     pub(super) fn stats(&self) {
-        let Totals { n_answer, prefill, decode } = &self.totals;
+        let Totals { n_answer, n_generated, prefill, decode } = &self.totals;
         let speed = prefill.tok_s().map_or(String::new(), |speed| format!(" at {speed:.1} tok/s"));
         note(format_args!(
-            "context: {} of {} tokens, {} messages\nprompts: {} tokens read{speed}\nanswers: {n_answer}, of {} tokens",
+            "context: {} of {} tokens, {} messages\nprompts: {} tokens read{speed}\nanswers: {n_answer}, of {n_generated} tokens",
             self.model.pos(),
             self.model.n_ctx(),
             self.messages.len(),
             prefill.n_token,
-            decode.n_token,
         ));
         if 0 < decode.n_token {
             note(decode.describe());
@@ -280,6 +280,7 @@ impl Peer for Turn<'_> {
         let answer = self.model.reply(messages, self.tools.tools(), self.flags, &self.answering)?;
         answer.status(self.model.is_verbose, self.flags.timing);
         self.totals.n_answer += 1;
+        self.totals.n_generated += answer.n_generated;
         self.totals.prefill = self.totals.prefill.plus(&answer.prefill.counts);
         self.totals.decode = self.totals.decode.plus(&answer.decode.counts);
         self.model.loaded.pause();

@@ -13,13 +13,13 @@ use rustyline::history::DefaultHistory;
 use rustyline::validate::{ValidationContext, ValidationResult, Validator};
 use rustyline::{
     Behavior, Cmd, ConditionalEventHandler, Context, Editor, Event, EventContext, EventHandler, Helper,
-    KeyEvent, Modifiers, Movement, RepeatCount,
+    KeyEvent, Modifiers, RepeatCount,
 };
 
 use super::command::{self, COMMANDS, SETTINGS};
 use crate::error::CliError;
-use crate::interrupt;
 use crate::output::note;
+use crate::{interrupt, output};
 
 /// Messages of the history that are kept.
 const N_HISTORY_MAX: usize = 1000;
@@ -122,6 +122,7 @@ pub(super) struct Terminal {
 
 impl Terminal {
     fn open() -> anyhow::Result<Self> {
+        output::remember_terminal();
         // With the answers redirected, the prompt still belongs on the terminal.
         let behavior = if io::stdout().is_terminal() { Behavior::Stdio } else { Behavior::PreferTerm };
         let config = rustyline::Config::builder()
@@ -151,6 +152,7 @@ impl Terminal {
         loop {
             match self.editor.readline(PROMPT) {
                 Ok(line) => {
+                    let line = line.replace(CONTINUED, "\n");
                     self.editor.add_history_entry(line.as_str())?;
                     return Ok(Some(line));
                 }
@@ -201,6 +203,10 @@ fn history_path() -> Option<PathBuf> {
     Some(data?.join("flash-moe/history"))
 }
 
+/// What a line that goes on ends with once Enter was pressed after its `\`: the mark, which nobody sees, tells it from
+/// such a line in a pasted text. (The editor cannot take the `\` away and leave the cursor behind what replaces it.)
+const CONTINUED: &str = "\\\u{200b}\n";
+
 /// Enter after `\` begins a new line instead.
 struct Enter;
 
@@ -208,7 +214,7 @@ impl ConditionalEventHandler for Enter {
     fn handle(&self, _: &Event, _: RepeatCount, _: bool, context: &EventContext<'_>) -> Option<Cmd> {
         let line = context.line();
         let goes_on = context.pos() == line.len() && line.ends_with('\\') && !command::is_open(line);
-        goes_on.then(|| Cmd::Replace(Movement::BackwardChar(1), Some("\n".into())))
+        goes_on.then(|| Cmd::Insert(1, CONTINUED.trim_start_matches('\\').into()))
     }
 }
 
