@@ -64,6 +64,9 @@ pub enum GenerateError {
         /// One of the quoted tokens.
         token: String,
     },
+    /// A conversation without messages.
+    #[error("the conversation is empty: at least one message is needed")]
+    NoMessages,
     /// A conversation that is not well formed.
     #[error("message {message_idx}: {why}")]
     Message {
@@ -85,6 +88,21 @@ pub enum GenerateError {
         what: String,
         /// What is wrong or not supported.
         why: String,
+    },
+    /// A text that is meant to end answers but cannot be looked for.
+    #[error("stop texts: {why}")]
+    StopText {
+        /// What is wrong.
+        why: String,
+    },
+    /// A grammar that lets no token follow.
+    #[error(
+        "no token may follow at position {pos}: what the answer is held to allows none that this model has; \
+         relax the schema or the grammar"
+    )]
+    NothingAllowed {
+        /// Tokens fed so far.
+        pos: usize,
     },
     /// A sampling parameter outside its range.
     #[error("{name} is {value}, it must be {range}")]
