@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod attach;
 mod bench;
 mod bytes;
 mod cachedir;
@@ -33,9 +34,11 @@ mod progress;
 mod report;
 mod run;
 mod size;
+mod status;
 mod target;
 mod text;
 mod timing;
+mod toolfile;
 mod verify;
 
 use std::process::ExitCode;

@@ -85,7 +85,7 @@ fn a_chat_remembers_and_obeys() {
     let args = [&["chat", "-v", "--think", "off"][..], &GREEDY].concat();
     let done = flash_moe_with(&args, input).ok();
     assert!(
-        done.stderr.contains("/clear  forget") && done.stderr.contains("there is no /nonsense"),
+        done.stderr.contains("forget the conversation;") && done.stderr.contains("there is no /nonsense"),
         "{done:?}"
     );
     let turns: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("[prompt ")).collect();
