@@ -160,7 +160,8 @@ async fn whole(
 }
 
 fn choice_json(app: &App, index: usize, answer: Answer, style: &Style) -> Value {
-    let finish_reason = finish_reason(&answer.done.finish, answer.calls.len());
+    let finish_reason =
+        finish_reason(&answer.done.finish, answer.calls.iter().filter(|call| call.is_complete).count());
     let tokenizer = app.text().tokenizer();
     let logprobs = style.wants_logprobs.then(|| chat_logprobs(&answer.chosen(tokenizer), tokenizer));
     let mut message = Map::new();
@@ -239,8 +240,8 @@ impl ChatEncoder {
             CallUpdate::Arguments { index, json } => {
                 json!({ "index": index, "function": { "arguments": json } })
             }
-            CallUpdate::End { .. } => {
-                self.choices[index].n_call_complete += 1;
+            CallUpdate::End { complete, .. } => {
+                self.choices[index].n_call_complete += usize::from(complete);
                 return None;
             }
         };
