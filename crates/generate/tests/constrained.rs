@@ -670,7 +670,7 @@ fn strict_tools_are_held_to_or_refused() {
             assert!(run.raw.contains("odd"), "{kind:?}: {:?}", run.raw);
         }
     }
-    let bad_name = tool("a>b", json!({}));
+    let bad_name = Tool { name: "a>b".into(), ..tool("a", json!({})) };
     let request = ChatRequest { tools: vec![bad_name], tool_choice: ToolChoice::Required, ..request() };
     assert!(matches!(text_model(Kind::SmallXml).prepare(&request), Err(GenerateError::Grammar { .. })));
 }
