@@ -35,7 +35,8 @@ pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
     let store = target::open(flags.model.as_deref())?;
     let text_model = text::load(&store)?.check_template()?;
     text::sampling(&text_model, &flags.answer.sampling)?;
-    let loaded = load_warm(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1 })?;
+    let loaded =
+        load_warm(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1, n_session: 1 })?;
     if flags.answer.timing {
         kernels::Backend::measure(loaded.engine.backend());
     }
