@@ -89,7 +89,7 @@ impl Conversation {
                 self.messages.extend(turns);
             }
             Some((_, last)) if !said.is_empty() => {
-                let texts = [&[last.clone()], said.as_slice()].concat();
+                let texts = [std::slice::from_ref(last), said.as_slice()].concat();
                 last.content = Some(Content::Text(joined(&texts)));
             }
             Some(_) => {}

@@ -45,6 +45,7 @@ fn said(role: &str, text: &str) -> Value {
 }
 
 /// Conversations that must give the same prompt as another one: (case, given, as if it had been).
+// tidy: long because it is a table.
 fn equal_cases() -> Vec<(&'static str, Value, Value)> {
     let user = said("user", "hi");
     let go = said("user", "go");
