@@ -1,6 +1,7 @@
 //! Conversations: typed on a terminal, and from a script.
 
 use std::fs;
+use std::sync::LazyLock;
 
 use serde_json::{Value, json};
 
@@ -86,6 +87,54 @@ fn there_is_no_shell_without_a_terminal() {
     let done = chat(&[], "/tools shell\n/tools list\n");
     assert!(done.stderr.contains(why) && done.stderr.contains("no tools"), "{done:?}");
 }
+
+/// Results that the user types would get lost, or answer another call.
+#[test]
+fn calls_get_the_results_that_are_typed() {
+    let folder = tempfile::tempdir().unwrap();
+    let (tools, saved) = (folder.path().join("tools.json"), folder.path().join("chat.json"));
+    fs::write(&tools, WEATHER.to_string()).unwrap();
+    let input = format!(
+        "/tools {}\nWhat's the weather in Rome and Oslo?\n22 degrees\n\n/save {}\n",
+        tools.display(),
+        saved.display()
+    );
+    let args = ["chat", "--temperature", "0", "--think", "off", "--max-tokens", "100"];
+    let done = flash_moe_with(&args, &input).ok();
+    for said in [
+        "  get_weather  Get the weather",
+        "calls get_weather(city: \"Rome\")",
+        "calls get_weather(city: \"Oslo\")",
+    ] {
+        assert!(done.stderr.contains(said), "{said}: {done:?}");
+    }
+    assert!(!done.stdout.contains("<tool_call>"), "{done:?}");
+    let saved: Value = serde_json::from_str(&fs::read_to_string(saved).unwrap()).unwrap();
+    assert_eq!(saved["tools"], WEATHER.clone());
+    let messages = saved["messages"].as_array().unwrap();
+    let calls = messages[1]["tool_calls"].as_array().unwrap();
+    assert_eq!(calls.len(), 2, "{saved:#}");
+    for (call, (message, result)) in
+        calls.iter().zip(messages[2..].iter().zip(["22 degrees", "error: the tool failed"]))
+    {
+        assert!(call["function"]["arguments"].is_string(), "{call}");
+        assert_eq!((&message["role"], &message["content"]), (&json!("tool"), &json!(result)));
+        assert_eq!(message["tool_call_id"], call["id"]);
+    }
+    assert_eq!(messages[4]["role"], "assistant");
+}
+
+/// The tool of the demo model's favourite question.
+pub(crate) static WEATHER: LazyLock<Value> = LazyLock::new(|| {
+    let parameters = json!({
+        "type": "object",
+        "properties": { "city": { "type": "string", "description": "The city" } },
+        "required": ["city"]
+    });
+    json!([{ "type": "function", "function": {
+        "name": "get_weather", "description": "Get the weather", "parameters": parameters
+    } }])
+});
 
 #[cfg(unix)]
 mod on_a_terminal {
