@@ -167,7 +167,6 @@ mod on_a_terminal {
         terminal.wait_for("> ");
         terminal.keys("not this\x03");
         terminal.wait_for("> ");
-        terminal.wait_for("> ");
         terminal.keys("/nonsense\r");
         terminal.wait_for("there is no /nonsense");
         terminal.keys("\x04");
