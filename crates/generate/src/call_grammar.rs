@@ -223,24 +223,21 @@ impl ToolRules<'_> {
             .filter_map(Value::as_str)
             .collect();
         // The required ones have the low bits.
+        let writable = properties.keys().filter(|key| self.tool.strict || check_name("", key).is_ok());
         let (mut keys, optional): (Vec<&String>, Vec<&String>) =
-            properties.keys().partition(|key| required.contains(key.as_str()));
+            writable.partition(|key| required.contains(key.as_str()));
         let n_required = keys.len();
         keys.extend(optional);
 
-        let mut out = format!("\ncall{i}: {} ", lark_string(&head));
-        let end = lark_string("</function>\n");
         let mut rules = String::new();
         for (k, key) in keys.iter().enumerate() {
             check_name(&format!("{}, {key:?}", self.what), key)?;
             let open = lark_string(&format!("<parameter={key}>\n"));
-            let _ = writeln!(
-                rules,
-                "p{i}_{k}: {open} v{i}_{k}\n{}",
-                self.value(&format!("v{i}_{k}"), &properties[key.as_str()], root)?
-            );
+            let value = self.value(&format!("v{i}_{k}"), &properties[key.as_str()], root)?;
+            let _ = writeln!(rules, "p{i}_{k}: {open} v{i}_{k}\n{value}");
         }
-        let more = if is_open {
+        let mut end = lark_string("</function>\n");
+        if is_open {
             let not_declared: String = keys.iter().map(|key| format!(" & ~{}", lark_string(key))).collect();
             let any = match additional.filter(|schema| schema.is_object() && !self.loose) {
                 Some(schema) => self.value(&format!("w{i}"), schema, root)?,
@@ -248,27 +245,10 @@ impl ToolRules<'_> {
             };
             let _ =
                 writeln!(rules, "m{i}: \"<parameter=\" M{i} \">\\n\" w{i}\nM{i}: NAME{not_declared}\n{any}");
-            format!("m{i}{{0,{ADDITIONAL_MAX}}} ")
-        } else {
-            String::new()
-        };
-        match keys.len() {
-            0 => out += &format!("{more}{end}\n"),
-            1..=UNORDERED_MAX => {
-                let _ = writeln!(out, "a{i}::0x0");
-                let complete =
-                    if n_required > 0 { format!(" %if is_ones([0:{n_required}])") } else { String::new() };
-                let _ = writeln!(out, "a{i}::_: {more}{end}{complete}");
-                for k in 0..keys.len() {
-                    let _ = writeln!(out, "  | p{i}_{k} a{i}::set_bit({k}) %if bit_clear({k})");
-                }
-            }
-            n => {
-                let parts = (0..n).map(|k| format!("p{i}_{k}{} ", if k < n_required { "" } else { "?" }));
-                out += &format!("{}{more}{end}\n", parts.collect::<String>());
-            }
+            end = format!("m{i}{{0,{ADDITIONAL_MAX}}} {end}");
         }
-        Ok(out + &rules)
+        let parameters = parameters(i, keys.len(), n_required, &end);
+        Ok(format!("\ncall{i}: {} {parameters}{rules}", lark_string(&head)))
     }
 
     /// The rule of a value and what ends it.
@@ -323,6 +303,23 @@ impl ToolRules<'_> {
         terms.push("CLEAN".into());
         Ok(Some(terms.join(" & ")))
     }
+}
+
+/// The rest of the rule of a call: its parameters `p{i}_{k}`, of which the first `n_required` must come, and its end.
+fn parameters(i: usize, n: usize, n_required: usize, end: &str) -> String {
+    if n == 0 {
+        return format!("{end}\n");
+    }
+    if n > UNORDERED_MAX {
+        let parts = (0..n).map(|k| format!("p{i}_{k}{} ", if k < n_required { "" } else { "?" }));
+        return format!("{}{end}\n", parts.collect::<String>());
+    }
+    let is_complete = if n_required > 0 { format!(" %if is_ones([0:{n_required}])") } else { String::new() };
+    let mut out = format!("a{i}::0x0\na{i}::_: {end}{is_complete}\n");
+    for k in 0..n {
+        let _ = writeln!(out, "  | p{i}_{k} a{i}::set_bit({k}) %if bit_clear({k})");
+    }
+    out
 }
 
 /// What a value may be: texts, which are written as they are, and others, which are JSON.

@@ -689,7 +689,7 @@ fn strict_tools_are_held_to_or_refused() {
     noise.n_ctx = 1 << 30;
     let raw = run_with(&model, &request_heavy, &mut noise, |o| o.max_tokens = Some(60)).unwrap().raw;
     assert!(raw.starts_with("<tool_call>\n<function=heavy_"), "{raw:?}");
-    let bad_name = tool("a>b", json!({}));
+    let bad_name = Tool { name: "a>b".into(), ..tool("a", json!({})) };
     let request = ChatRequest { tools: vec![bad_name], tool_choice: ToolChoice::Required, ..request() };
     assert!(matches!(text_model(Kind::SmallXml).prepare(&request), Err(GenerateError::Grammar { .. })));
 }

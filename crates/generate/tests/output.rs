@@ -495,6 +495,7 @@ fn json_cases() -> Vec<Case> {
             &[city("Paris")],
         ),
         case("no arguments", &envelope("{\"name\": \"ls\"}"), "", &[ls()]),
+        case("more keys", &envelope("{\"name\": \"ls\", \"arguments\": {}, \"id\": \"x\", }"), "", &[ls()]),
         case(
             "no object",
             &envelope("{\"name\": \"ls\", \"arguments\": [1]}"),

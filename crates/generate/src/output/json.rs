@@ -19,6 +19,8 @@ enum State {
     Arguments(JsonRepair),
     /// Behind the arguments: the `}` of the call.
     Tail,
+    /// In keys behind the arguments, such as an id, which say nothing to clients.
+    Extra(JsonRepair),
     /// Behind a call in a list.
     Separator,
 }
@@ -87,6 +89,12 @@ impl JsonCalls {
                     }
                     self.arguments();
                 }
+                State::Extra(_) => {
+                    if self.held.is_empty() {
+                        return JsonEvent::More;
+                    }
+                    self.extra();
+                }
             }
         }
     }
@@ -104,7 +112,7 @@ impl JsonCalls {
                 self.held.insert_str(0, text);
                 Vec::new()
             }
-            State::Begin | State::Tail | State::Separator => Vec::new(),
+            State::Begin | State::Tail | State::Extra(_) | State::Separator => Vec::new(),
         }
     }
 
@@ -116,6 +124,11 @@ impl JsonCalls {
                 let (text, json) = (String::new(), String::new());
                 self.state = State::Head { text, repair: JsonRepair::new(), json };
                 return true;
+            }
+            (State::Tail, ',') => {
+                let mut rest = JsonRepair::new();
+                rest.push("{", &mut String::new());
+                State::Extra(rest)
             }
             (State::Tail, '}') if self.is_list => State::Separator,
             (State::Separator, ',') => State::Begin,
@@ -167,6 +180,21 @@ impl JsonCalls {
             return false;
         }
         false
+    }
+
+    fn extra(&mut self) {
+        let State::Extra(repair) = &mut self.state else { return };
+        let progress = repair.push(&self.held, &mut String::new());
+        let n = match progress {
+            Progress::More => self.held.len(),
+            Progress::Done(n) | Progress::Bad(n) => n,
+        };
+        self.held.drain(..n);
+        match progress {
+            Progress::More => {}
+            Progress::Done(_) if self.is_list => self.state = State::Separator,
+            Progress::Done(_) | Progress::Bad(_) => self.queue.push_back(JsonEvent::Over),
+        }
     }
 
     fn arguments(&mut self) {
