@@ -1,6 +1,8 @@
 //! From what any API asks to jobs for the engine, and from the engine's updates to a whole answer.
 
-use generate::{Channel, ChatRequest, Finish, GenerateOptions, Prepared, SamplingOverrides, TokenLogprob, Tokenizer};
+use generate::{
+    Channel, ChatRequest, Finish, GenerateOptions, Prepared, SamplingOverrides, TokenLogprob, Tokenizer,
+};
 
 use crate::api::thinking::Thinking;
 use crate::api::tokens::{Chosen, OpenTokens};
