@@ -56,11 +56,14 @@ pub(crate) struct RunFlags {
     #[arg(value_name = "PROMPT")]
     pub(crate) second: Option<String>,
     /// The prompt is the whole text: no chat template, special tokens in it count.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["schema", "system", "file", "tools", "think", "think_budget"])]
     pub(crate) raw: bool,
     /// Result as JSON on standard output, everything else on standard error.
     #[arg(long)]
     pub(crate) json: bool,
+    /// The answer is JSON that this JSON schema accepts.
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) schema: Option<PathBuf>,
     /// Write down which experts each token uses, for `bench --trace`.
     #[arg(long, value_name = "FILE")]
     pub(crate) record_routing: Option<PathBuf>,
@@ -74,6 +77,9 @@ pub(crate) struct RunFlags {
 pub(crate) struct ChatFlags {
     /// A store (see `pack`).
     pub(crate) model: Option<PathBuf>,
+    /// The model may ask to run commands of the shell: each is shown, and run only after a yes.
+    #[arg(long)]
+    pub(crate) shell: bool,
     #[command(flatten)]
     pub(crate) answer: AnswerFlags,
     #[command(flatten)]
@@ -149,6 +155,24 @@ pub(crate) struct AnswerFlags {
     /// Let the model think before it answers [default: as its template has it].
     #[arg(long, value_name = "WHEN")]
     pub(crate) think: Option<OnOff>,
+    /// Most tokens of thinking: then the answer begins.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) think_budget: Option<usize>,
+    /// Do not show thinking.
+    #[arg(long)]
+    pub(crate) hide_thinking: bool,
+    /// What the model is told before the conversation.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Put a text file before the (first) message; repeatable.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Vec<PathBuf>,
+    /// Tools that the model may call: an array of declarations in the form of the OpenAI API.
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) tools: Option<PathBuf>,
+    /// End the answer before this text; repeatable.
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) stop: Vec<String>,
     /// Print where the time went, by layer.
     #[arg(long)]
     pub(crate) timing: bool,
@@ -575,6 +599,11 @@ mod tests {
             "bench m --parallel 1,",
             "bench m --parallel 65",
             "run --think maybe",
+            "run --think-budget 0",
+            "run --raw --schema s.json",
+            "run --raw --tools t.json",
+            "run --shell",
+            "run --stop=",
             "bench m --tokens 0",
             "bench m --repeat 0",
             "bench m --measure 0",

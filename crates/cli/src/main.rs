@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod attach;
 mod bench;
 mod bytes;
 mod cachedir;
@@ -34,9 +35,11 @@ mod report;
 mod run;
 mod serve;
 mod size;
+mod status;
 mod target;
 mod text;
 mod timing;
+mod toolfile;
 mod verify;
 
 use std::process::ExitCode;

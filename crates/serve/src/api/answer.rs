@@ -138,6 +138,7 @@ pub(crate) struct Call {
     pub(crate) name: String,
     /// JSON text.
     pub(crate) arguments: String,
+    /// The model ended it; else the arguments are what came of them.
     pub(crate) is_complete: bool,
 }
 
@@ -146,7 +147,6 @@ pub(crate) struct Call {
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) thinking: String,
-    /// Complete ones only.
     pub(crate) calls: Vec<Call>,
     /// Of all tokens, in order.
     pub(crate) tokens: Vec<(u32, Option<Box<TokenLogprob>>)>,
@@ -178,13 +178,12 @@ impl Answer {
                         call.arguments += &json;
                     }
                 }
-                Update::Call(CallUpdate::End { .. }) => {
+                Update::Call(CallUpdate::End { complete, .. }) => {
                     if let Some(call) = calls.last_mut() {
-                        call.is_complete = true;
+                        call.is_complete = complete;
                     }
                 }
                 Update::Done(done) => {
-                    calls.retain(|call| call.is_complete);
                     return Ok(Self { text, thinking, calls, tokens, pieces, done });
                 }
                 Update::Failed(failure) => return Err(failure.into()),

@@ -331,6 +331,6 @@ fn update(event: Event<'_>) -> Option<Update> {
         Event::Call(CallEvent::Arguments { index, json }) => {
             Update::Call(CallUpdate::Arguments { index, json: json.to_owned() })
         }
-        Event::Call(CallEvent::End { index }) => Update::Call(CallUpdate::End { index }),
+        Event::Call(CallEvent::End { index, complete }) => Update::Call(CallUpdate::End { index, complete }),
     })
 }
