@@ -33,6 +33,7 @@ mod predict;
 mod progress;
 mod report;
 mod run;
+mod serve;
 mod size;
 mod status;
 mod target;
@@ -70,6 +71,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(if was_finished { ExitCode::SUCCESS } else { interrupt::EXIT_CODE.into() });
         }
         Command::Chat(flags) => chat::chat(flags)?,
+        Command::Serve(flags) => serve::serve(&flags)?,
         Command::Pack(flags) => pack::pack(&flags)?,
         Command::Inspect(flags) => inspect::inspect(&flags)?,
         Command::Doctor(flags) => doctor::doctor(&flags)?,

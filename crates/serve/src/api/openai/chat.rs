@@ -65,8 +65,8 @@ pub(crate) fn read(fields: &Fields<'_>, app: &App) -> Result<(ChatRequest, Wishe
         single_call: fields.bool("parallel_tool_calls")? == Some(false),
         free_calls: fields.bool("constrain_tool_calls")? == Some(false),
         response: response_format(fields, limits)?,
-        thinking: None,
         template_vars,
+        ..ChatRequest::default()
     };
     let n_top = fields.count("top_logprobs")?;
     Limits::check("top_logprobs", n_top.unwrap_or(0), limits.n_top_logprob)?;
