@@ -33,7 +33,8 @@ pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
     let text_model = text::load(&store)?.check_template()?;
     // Wrong values are refused before anything is loaded.
     text::sampling(&text_model, &flags.answer.sampling)?;
-    let loaded = load_warm(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1 })?;
+    let loaded =
+        load_warm(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1, n_session: 1 })?;
     if flags.answer.timing {
         kernels::Backend::measure(loaded.engine.backend());
     }

@@ -8,7 +8,7 @@ use gpu::{AdapterKind, Gpu, GpuKv, GpuTensor, GpuWeights};
 use kernels::{
     Activations, AttentionShape, Backend, Cores, Cpu, CpuKv, DeltaInputs, DeltaShape, DeltaWeights,
     ExpertJob, HeldJob, HeldShape, KvFormat, Mixture, NonFinite, Norm, Precision, RecordMemory, Rope,
-    RouteShape, Routes, SharedJob,
+    RouteShape, Routes, Rows, SharedJob,
 };
 use quant::Matrix;
 
@@ -244,25 +244,16 @@ impl Backend for Device {
         (q_norm, k_norm, eps): (&Tensor, &Tensor, f32),
         (q, k, v): (&mut Tensor, &mut Tensor, &Tensor),
         kv: &mut Self::Kv,
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
     ) {
         on!(self, device => {
             let (norms, qkv) = ((of(q_norm), of(k_norm), eps), (of_mut(q), of_mut(k), of(v)));
-            device.attention_prepare(shape, rope, norms, qkv, of_mut(kv), pos, n_token);
+            device.attention_prepare(shape, rope, norms, qkv, of_mut(kv), rows);
         });
     }
 
-    fn attention(
-        &self,
-        shape: AttentionShape,
-        q: &Tensor,
-        kv: &Self::Kv,
-        pos: usize,
-        n_token: usize,
-        out: &mut Tensor,
-    ) {
-        on!(self, device => device.attention(shape, of(q), of(kv), pos, n_token, of_mut(out)))
+    fn attention(&self, shape: AttentionShape, q: &Tensor, kv: &Self::Kv, rows: Rows, out: &mut Tensor) {
+        on!(self, device => device.attention(shape, of(q), of(kv), rows, of_mut(out)))
     }
 
     fn delta_net(
@@ -271,8 +262,7 @@ impl Backend for Device {
         w: &DeltaWeights<'_, Tensor>,
         i: &DeltaInputs<'_, Tensor>,
         (conv, s): (&mut Tensor, &mut Tensor),
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
         out: &mut Tensor,
     ) {
         on!(self, device => {
@@ -285,7 +275,7 @@ impl Backend for Device {
             };
             let inputs = DeltaInputs { qkv: of(i.qkv), b: of(i.b), a: of(i.a), z: of(i.z) };
             let states = (of_mut(conv), of_mut(s));
-            device.delta_net(shape, &weights, &inputs, states, pos, n_token, of_mut(out));
+            device.delta_net(shape, &weights, &inputs, states, rows, of_mut(out));
         });
     }
 

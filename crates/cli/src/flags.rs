@@ -11,6 +11,7 @@ use convert::{Bits, PackOptions, RoleSelector, Routing, SYNTH_PRESETS};
 use kernels::KvFormat;
 use stream::SimSpec;
 
+use crate::plan::N_SESSION_MAX;
 use crate::size::Size;
 
 /// Runs Mixture-of-Experts language models larger than memory.
@@ -253,6 +254,9 @@ pub(crate) struct BenchFlags {
     /// the output means nothing.
     #[arg(long, value_name = "N[,N..]", value_delimiter = ',', conflicts_with_all = ["trace", "record_routing"])]
     pub(crate) depth: Vec<usize>,
+    /// Also measure decode of so many conversations at a time, such as 1,2,4,8: each has its own random tokens.
+    #[arg(long, value_name = "N[,N..]", value_delimiter = ',', value_parser = n_session())]
+    pub(crate) parallel: Vec<usize>,
     /// Repetitions of prefill and decode: the first one begins with an empty cache and is reported apart.
     #[arg(long, value_name = "N", default_value_t = 3, value_parser = at_least_one())]
     pub(crate) repeat: usize,
@@ -452,6 +456,12 @@ fn at_least_one() -> impl clap::builder::TypedValueParser<Value = usize> {
     clap::value_parser!(u64).range(1..=u64::from(u32::MAX)).map(|n| n as usize)
 }
 
+/// Conversations that are decoded together: as many as any memory plan has activations for.
+fn n_session() -> impl clap::builder::TypedValueParser<Value = usize> {
+    use clap::builder::TypedValueParser;
+    clap::value_parser!(u64).range(1..=N_SESSION_MAX as u64).map(|n| n as usize)
+}
+
 /// A time that is long enough to measure something.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.05..=600.0).contains(seconds));
@@ -493,6 +503,9 @@ mod tests {
             "bench m --depth 0,",
             "bench m --depth many",
             "bench m --depth 10 --trace t",
+            "bench m --parallel 0",
+            "bench m --parallel 1,",
+            "bench m --parallel 65",
             "run --think maybe",
             "bench m --tokens 0",
             "bench m --repeat 0",

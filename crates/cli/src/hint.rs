@@ -152,6 +152,7 @@ fn for_model(error: &ModelError) -> Option<String> {
         ModelError::Backend { .. } => Some(
             "compute on the CPU (--device cpu); 'flash-moe doctor --gpu' says more about each GPU".into(),
         ),
+        ModelError::Refused { source, .. } => for_model(source),
         ModelError::NonFinite { .. } => Some("'flash-moe verify' checks the store".into()),
         _ => None,
     }

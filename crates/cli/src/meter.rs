@@ -156,7 +156,8 @@ pub(crate) fn ratio(a: f64, b: f64) -> Option<f64> {
     (b > 0.0).then(|| a / b)
 }
 
-fn since(after: StreamStats, before: StreamStats) -> StreamStats {
+/// What came after `before`.
+pub(crate) fn since(after: StreamStats, before: StreamStats) -> StreamStats {
     combine(after, before, |a, b| a - b, |a, b| a - b)
 }
 

@@ -21,6 +21,8 @@ const RESERVE_BYTES: u64 = 24 << 20;
 /// Most tokens of a prefill chunk, and the unit in which it shrinks.
 const N_BATCH_MAX: usize = 2048;
 const N_BATCH_STEP: usize = 64;
+/// Most conversations that are decoded together: each has a token in the smallest chunk.
+pub(crate) const N_SESSION_MAX: usize = N_BATCH_STEP;
 /// Activations may take this fraction of what experts could have: a larger chunk reads each expert less often, but a
 /// slot saves reads too.
 const SCRATCH_SHARE: u64 = 8;
@@ -44,6 +46,8 @@ pub(crate) struct Work {
     pub(crate) n_feed: Option<usize>,
     /// Recurrent states that it keeps to go back to.
     pub(crate) n_snapshot: u64,
+    /// Conversations at a time, each with a context like this; at most [`N_SESSION_MAX`].
+    pub(crate) n_session: u64,
 }
 
 /// Everything decided.
@@ -70,6 +74,7 @@ pub(crate) struct Plan {
     footprint: Footprint,
     used_bytes: u64,
     n_snapshot: u64,
+    n_session: u64,
     /// Memory of a GPU that has its own: everything but the slots is there.
     vram: Option<Vram>,
     /// What is left of it for experts.
@@ -190,6 +195,7 @@ impl Plan {
             footprint: Footprint::of(manifest),
             used_bytes: machine.used_bytes,
             n_snapshot: work.n_snapshot,
+            n_session: work.n_session,
             vram: wishes.vram,
             held_bytes: 0,
         };
@@ -294,8 +300,8 @@ impl Plan {
         let scratch = f.scratch_bytes(self.n_batch, self.n_ctx);
         vec![
             ("dense weights", Size(f.dense_bytes)),
-            ("keys and values", Size(f.kv_bytes(self.kv_format, self.n_ctx))),
-            ("states", Size((1 + self.n_snapshot) * f.state_bytes)),
+            ("keys and values", Size(self.n_session * f.kv_bytes(self.kv_format, self.n_ctx))),
+            ("states", Size((self.n_session + self.n_snapshot) * f.state_bytes)),
             ("activations", Size(scratch)),
         ]
     }
@@ -487,6 +493,7 @@ mod tests {
             footprint: footprint(),
             used_bytes: 30 * MIB,
             n_snapshot: 0,
+            n_session: 1,
             vram: None,
             held_bytes: 0,
         };
@@ -561,7 +568,7 @@ mod tests {
             let rates = DriveRates { direct_bytes_s, buffered_bytes_s: 1e9, copy_bytes_s: 10e9 };
             let drive = Drive { rates: Some(rates), ..Drive::unknown() };
             let machine = Machine { available: Size(1 << 34), used_bytes: 30 * MIB, n_thread: 2 };
-            let work = Work { n_ctx: None, n_feed: Some(64), n_snapshot: 0 };
+            let work = Work { n_ctx: None, n_feed: Some(64), n_snapshot: 0, n_session: 1 };
             let plan = Plan::on_machine(&wishes, &manifest, work, machine, &drive).unwrap();
             assert!(plan.planned() <= plan.budget, "{plan:?}");
             plan.stream.mode

@@ -66,7 +66,7 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
     let mut loaded = load_warm(
         &store,
         &flags.engine,
-        Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0 },
+        Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0, n_session: 1 },
     )?;
     if flags.answer.timing {
         kernels::Backend::measure(loaded.engine.backend());

@@ -86,6 +86,21 @@ pub enum GenerateError {
         /// What is wrong or not supported.
         why: String,
     },
+    /// A text that is meant to end answers but cannot be looked for.
+    #[error("stop texts: {why}")]
+    StopText {
+        /// What is wrong.
+        why: String,
+    },
+    /// A grammar that lets no token follow.
+    #[error(
+        "no token may follow at position {pos}: what the answer is held to allows none that this model has; \
+         relax the schema or the grammar"
+    )]
+    NothingAllowed {
+        /// Tokens fed so far.
+        pos: usize,
+    },
     /// A sampling parameter outside its range.
     #[error("{name} is {value}, it must be {range}")]
     Parameter {

@@ -8,12 +8,13 @@ use std::time::{Duration, Instant};
 
 use crate::error::GenerateError;
 use crate::generation::{Finish, GenerateOptions, Generation, Next};
+use crate::sample::TokenLogprob;
 use crate::thinking::Channel;
 use crate::tokenizer::Tokenizer;
 use model::{ModelError, TokenModel};
 
 /// What happens while generating, in order.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Event<'a> {
     /// Prompt tokens fed so far, of those that had to be fed.
     PromptProgress {
@@ -22,10 +23,12 @@ pub enum Event<'a> {
         /// Tokens to feed in this call.
         total: usize,
     },
-    /// A token was chosen. Its text, if it is shown, follows now or with a later token.
+    /// A token was chosen, or is certain. Its text, if it is shown, follows now or with a later token.
     Token {
         /// The token.
         id: u32,
+        /// How likely it was, if that is asked for.
+        logprob: Option<&'a TokenLogprob>,
     },
     /// Text for the user; never half a character or part of a thinking tag.
     Text {

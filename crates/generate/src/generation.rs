@@ -6,29 +6,38 @@
 use std::ops::ControlFlow;
 
 use crate::constraint::Constraint;
+use crate::course::{Choice, Course};
 use crate::error::GenerateError;
 use crate::generate::Event;
 use crate::output::Output;
 use crate::request::OutputSpec;
-use crate::sample::{Sampler, SamplingParams};
+use crate::sample::{Sampler, SamplingParams, TokenLogprob};
+use crate::stop_text::StopTexts;
+use crate::thinking::Channel;
 use crate::tokenizer::Tokenizer;
+
+/// Most tokens of which log probabilities are told.
+const TOP_LOGPROB_MAX: usize = 100;
 
 /// What an answer is generated with.
 #[derive(Clone, Debug, Default)]
 pub struct GenerateOptions {
     /// How tokens are chosen.
     pub sampling: SamplingParams,
-    /// Added to the logits of these tokens.
+    /// Added to the logits of these tokens after the penalties: -100 is never, 100 always.
     pub logit_bias: Vec<(u32, f32)>,
     /// Tokens that end the answer, see [`crate::stop_ids`]. None of them is shown. Empty: only limits end it.
     pub stop_ids: Vec<u32>,
-    /// Texts that end the answer where they appear in it (not in thinking or in calls). None of them is shown.
+    /// Texts that end the answer where they appear in it (not in thinking or in calls). None of them is shown. Of
+    /// several the one that is complete first ends it, of those the longest.
     pub stop_texts: Vec<String>,
     /// Most tokens to generate; `None`: as many as the context holds.
     pub max_tokens: Option<usize>,
-    /// Most tokens of thinking: then it is closed. `None`: as many as there are.
+    /// Most tokens of thinking: then it is closed, the way the model does it (a few more tokens, if it is inside a
+    /// character). 0: at once, though a prompt that leaves thinking out is better. `None`: as many as there are.
     pub thinking_budget: Option<usize>,
-    /// Tell log probabilities: of the chosen token and of this many likeliest ones.
+    /// Tell log probabilities: of the chosen token and of this many likeliest ones, at most 100. See
+    /// [`TokenLogprob`].
     pub n_top_logprob: Option<usize>,
     /// How the answer's text is read.
     pub output: OutputSpec,
@@ -39,7 +48,7 @@ pub struct GenerateOptions {
 /// Why an answer ended.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Finish {
-    /// The model ended it with this token.
+    /// The model ended it with this token, or nothing else could follow.
     Stop(u32),
     /// One of the stop texts came.
     StopText(String),
@@ -54,7 +63,8 @@ pub enum Finish {
 /// What an answer wants next.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// These tokens fed, at least one; then logits again. Several are certain whatever the logits are.
+    /// These tokens fed, at least one; then logits again. All but the first are certain whatever the logits are, and
+    /// maybe the first too.
     Feed(Vec<u32>),
     /// Nothing.
     End(Finish),
@@ -64,7 +74,9 @@ pub enum Next {
 pub struct Generation<'t> {
     options: GenerateOptions,
     sampler: Sampler,
+    course: Course<'t>,
     output: Output<'t>,
+    stop_texts: StopTexts,
     generated: Vec<u32>,
     n_ctx: usize,
 }
@@ -80,14 +92,22 @@ impl<'t> Generation<'t> {
         n_vocab: usize,
         prompt: &[u32],
         n_ctx: usize,
-        options: GenerateOptions,
+        mut options: GenerateOptions,
     ) -> Result<Self, GenerateError> {
-        let sampler = Sampler::new(options.sampling.clone(), tokenizer.vocab_size().min(n_vocab), prompt)?;
+        if let Some(n) = options.n_top_logprob.filter(|&n| n > TOP_LOGPROB_MAX) {
+            let (name, range) = ("top_logprobs", "0 to 100");
+            return Err(GenerateError::Parameter { name, value: n as f64, range });
+        }
+        let sampler = Sampler::new(options.sampling.clone(), tokenizer.vocab_size().min(n_vocab), prompt)?
+            .with_bias(std::mem::take(&mut options.logit_bias))?;
+        let stop_texts = StopTexts::new(std::mem::take(&mut options.stop_texts))?;
+        let (constraint, stop_ids) = (options.constraint.take(), options.stop_ids.clone());
+        let course = Course::new(tokenizer, &options.output, constraint, stop_ids, options.thinking_budget);
         let output = Output::new(tokenizer, &options.output);
-        Ok(Self { options, sampler, output, generated: Vec::new(), n_ctx })
+        Ok(Self { options, sampler, course, output, stop_texts, generated: Vec::new(), n_ctx })
     }
 
-    /// All chosen tokens, without the stop token.
+    /// All tokens of the answer so far, chosen or certain, without the stop token.
     pub fn generated(&self) -> &[u32] {
         &self.generated
     }
@@ -96,39 +116,105 @@ impl<'t> Generation<'t> {
     /// ends the answer after the current token.
     ///
     /// # Errors
-    /// Logits that are not numbers, or not enough of them.
+    /// Logits that are not numbers, or not enough of them; a grammar that no token fits or that takes too long.
     pub fn next(
         &mut self,
         logits: &[f32],
         pos: usize,
         on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
     ) -> Result<Next, GenerateError> {
-        let max_tokens = self.options.max_tokens.unwrap_or(usize::MAX);
-        if self.generated.len() >= max_tokens {
+        if self.generated.len() >= self.options.max_tokens.unwrap_or(usize::MAX) {
             return Ok(Next::End(Finish::Length));
         }
-        let id = self.sampler.sample(logits, pos)?;
-        if self.options.stop_ids.contains(&id) {
-            return Ok(Next::End(Finish::Stop(id)));
-        }
-        self.generated.push(id);
-        let mut flow = on_event(Event::Token { id });
-        self.output.push(id, &mut |event| {
-            // A `Break` in the middle of a token's text must not lose the rest of it.
-            if on_event(event).is_break() {
-                flow = ControlFlow::Break(());
+        let mut ids = Vec::new();
+        self.course.certain(&mut ids)?;
+        let mut chosen = None;
+        if ids.is_empty() {
+            let id = match self.course.choice()? {
+                Choice::Of(allowed) => self.sampler.sample_allowed(logits, pos, allowed)?,
+                Choice::End(id) => return Ok(Next::End(Finish::Stop(id))),
+            };
+            if !self.options.stop_ids.contains(&id) {
+                chosen = Some(id);
+                self.course.accept(id, &mut ids)?;
+            } else if self.course.may_stop() {
+                return Ok(Next::End(Finish::Stop(id)));
+            } else {
+                self.course.stopped_thinking(&mut ids)?;
             }
-        });
-        Ok(match flow {
-            ControlFlow::Break(()) => Next::End(Finish::Interrupted),
-            ControlFlow::Continue(()) if self.generated.len() >= max_tokens => Next::End(Finish::Length),
-            ControlFlow::Continue(()) if pos >= self.n_ctx => Next::End(Finish::ContextFull),
-            ControlFlow::Continue(()) => Next::Feed(vec![id]),
+        }
+        for n in 0..ids.len() {
+            let is_chosen = n == 0 && chosen == Some(ids[0]);
+            if let Some(finish) = self.take(ids[n], is_chosen.then_some(logits), pos + n, on_event)? {
+                return Ok(Next::End(finish));
+            }
+        }
+        Ok(match self.course.is_complete() {
+            Some(id) => Next::End(Finish::Stop(id)),
+            None => Next::Feed(ids),
         })
     }
 
-    /// The end of the answer, whatever ended it: nothing stays held back.
+    /// The end of the answer, whatever ended it: nothing stays held back but what lies behind a stop text.
     pub fn finish(&mut self, on_event: &mut dyn FnMut(Event<'_>)) {
-        self.output.finish(on_event);
+        let Self { output, stop_texts, .. } = self;
+        output.finish(&mut |event| pass(event, stop_texts, on_event));
+        stop_texts.flush(&mut |text| on_event(Event::Text { channel: Channel::Answer, text }));
+    }
+
+    /// Takes the next token of the answer, at `pos`, and tells whether it is the last. `logits`: of a chosen one.
+    fn take(
+        &mut self,
+        id: u32,
+        logits: Option<&[f32]>,
+        pos: usize,
+        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Option<Finish>, GenerateError> {
+        if logits.is_none() {
+            self.sampler.remember(id);
+        }
+        let logprob = match (self.options.n_top_logprob, logits) {
+            (None, _) => None,
+            (Some(n), Some(logits)) => Some(self.sampler.logprob(logits, id, n)?),
+            (Some(n), None) => {
+                let top = if n > 0 { vec![(id, 0.0)] } else { Vec::new() };
+                Some(TokenLogprob { logprob: 0.0, top })
+            }
+        };
+        self.generated.push(id);
+        let mut flow = on_event(Event::Token { id, logprob: logprob.as_ref() });
+        let Self { output, stop_texts, .. } = self;
+        output.push(id, &mut |event| {
+            pass(event, stop_texts, &mut |event| {
+                // A `Break` in the middle of a token's text must not lose the rest of it.
+                if on_event(event).is_break() {
+                    flow = ControlFlow::Break(());
+                }
+            });
+        });
+        Ok(if let Some(text) = self.stop_texts.found() {
+            Some(Finish::StopText(text.to_owned()))
+        } else if flow.is_break() {
+            Some(Finish::Interrupted)
+        } else if self.generated.len() >= self.options.max_tokens.unwrap_or(usize::MAX) {
+            Some(Finish::Length)
+        } else if pos >= self.n_ctx {
+            Some(Finish::ContextFull)
+        } else {
+            None
+        })
+    }
+}
+
+/// Passes an event on, as far as no stop text lies before it.
+fn pass(event: Event<'_>, stop_texts: &mut StopTexts, on_event: &mut dyn FnMut(Event<'_>)) {
+    let mut answer = |text: &str| on_event(Event::Text { channel: Channel::Answer, text });
+    match event {
+        Event::Text { channel: Channel::Answer, text } => stop_texts.push(text, &mut answer),
+        _ if stop_texts.found().is_some() => {}
+        _ => {
+            stop_texts.flush(&mut answer);
+            on_event(event);
+        }
     }
 }

@@ -5,17 +5,21 @@
 //! token ids and logits only, through [`model::TokenModel`]; it must not know paths, tensors or devices.
 #![forbid(unsafe_code)]
 
+mod call_grammar;
 mod config;
 mod constraint;
+mod course;
 mod error;
 mod generate;
 mod generation;
+mod grammar;
 mod guard;
 mod message;
 mod output;
 mod python;
 mod request;
 mod sample;
+mod stop_text;
 mod stream;
 mod template;
 mod text_model;
@@ -30,7 +34,7 @@ pub use generate::{CallEvent, Event, Outcome, common_prefix, generate};
 pub use generation::{Finish, GenerateOptions, Generation, Next};
 pub use message::{Content, FunctionCall, Message, ToolCall};
 pub use request::{ChatRequest, OutputSpec, Prepared, ResponseFormat};
-pub use sample::{Sampler, SamplingOverrides, SamplingParams};
+pub use sample::{Sampler, SamplingOverrides, SamplingParams, TokenLogprob};
 pub use stream::TextStream;
 pub use template::{ChatTemplate, Prompt, RenderOptions};
 pub use text_model::{TextFiles, TextModel};

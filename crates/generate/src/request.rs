@@ -20,6 +20,9 @@ pub struct ChatRequest {
     pub tool_choice: ToolChoice,
     /// At most one call an answer.
     pub single_call: bool,
+    /// Calls that the model may make need not fit their schemas, unless a tool is strict. Without this they are
+    /// held to them as far as a grammar can be made of them.
+    pub free_calls: bool,
     /// Form of the answer's text.
     pub response: ResponseFormat,
     /// Thinking on or off; `None` leaves it to the template.

@@ -1,15 +1,19 @@
 //! From logits to the next token: penalties, truncation, draw.
 //!
-//! The order is that of Hugging Face's processors: repetition penalty, frequency and presence penalty, then
-//! (unless greedy) temperature, top-k, top-p, min-p, and one draw. Everything is a function of logits,
-//! history, parameters and seed: the same inputs give the same token on every machine. Ties are won by the
-//! lowest id.
+//! The order is that of Hugging Face's processors: repetition penalty, frequency and presence penalty, the
+//! caller's bias (so that its -100 and 100 mean never and always whatever the penalties are), what is not
+//! allowed is left out, then (unless greedy) temperature, top-k, top-p, min-p, and one draw. Everything is a
+//! function of logits, history, parameters and seed: the same inputs give the same token on every machine.
+//! Ties are won by the lowest id.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use crate::config::GenerationConfig;
 use crate::error::GenerateError;
+
+/// Largest bias of a token, either way.
+const BIAS_MAX: f32 = 100.0;
 
 /// How the next token is chosen.
 #[derive(Clone, Debug, PartialEq)]
@@ -111,9 +115,31 @@ impl SamplingParams {
     }
 }
 
+/// How likely the model itself found a token, whatever was chosen and why: log probabilities of its own
+/// distribution, at temperature 1, before penalties, bias, grammar and truncation. A token that was not chosen
+/// but certain (a grammar, a budget) has 0.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenLogprob {
+    /// Natural logarithm of the probability.
+    pub logprob: f32,
+    /// The likeliest tokens, likeliest first; the chosen one may be among them.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Which tokens may be chosen.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Allowed<'a> {
+    /// All but these.
+    Except(&'a [u32]),
+    /// Those whose bit is set, 32 tokens a word; tokens behind the end may not.
+    Only(&'a [u32]),
+}
+
 /// The sampler of one answer: parameters, history and random state.
 pub struct Sampler {
     params: SamplingParams,
+    /// Added to the logits of these tokens.
+    bias: Vec<(u32, f32)>,
     n_vocab: usize,
     rng: SplitMix64,
     /// Tokens of prompt and answer: how often each was generated (0: only in the prompt).
@@ -131,23 +157,127 @@ impl Sampler {
         params.validate()?;
         let rng = SplitMix64(params.seed);
         let seen = prompt.iter().map(|&id| (id, 0)).collect();
-        Ok(Self { params, n_vocab, rng, seen, logits: Vec::new(), order: Vec::new() })
+        Ok(Self { params, bias: Vec::new(), n_vocab, rng, seen, logits: Vec::new(), order: Vec::new() })
+    }
+
+    /// Adds to the logits of these tokens, each -100 (never) to 100 (always).
+    ///
+    /// # Errors
+    /// A value out of range, or an id without a token.
+    pub fn with_bias(mut self, bias: Vec<(u32, f32)>) -> Result<Self, GenerateError> {
+        for &(id, value) in &bias {
+            if !(-BIAS_MAX..=BIAS_MAX).contains(&value) {
+                let value = value.into();
+                return Err(GenerateError::Parameter { name: "logit_bias", value, range: "-100 to 100" });
+            }
+            if id as usize >= self.n_vocab {
+                let (name, range) = ("a token of logit_bias", "in the vocabulary");
+                return Err(GenerateError::Parameter { name, value: id.into(), range });
+            }
+        }
+        self.bias = bias;
+        Ok(self)
     }
 
     /// Chooses the token after `pos` fed tokens and remembers it. `logits`: [at least n_vocab].
     pub fn sample(&mut self, logits: &[f32], pos: usize) -> Result<u32, GenerateError> {
-        let Some(logits) = logits.get(..self.n_vocab).filter(|l| !l.is_empty()) else {
-            return Err(GenerateError::LogitCount { got: logits.len(), n_vocab: self.n_vocab });
-        };
+        self.sample_allowed(logits, pos, Allowed::Except(&[]))
+    }
+
+    /// The same among the tokens that are allowed.
+    pub(crate) fn sample_allowed(
+        &mut self,
+        logits: &[f32],
+        pos: usize,
+        allowed: Allowed<'_>,
+    ) -> Result<u32, GenerateError> {
+        let logits = self.own(logits)?;
         if let Some(id) = logits.iter().position(|l| !l.is_finite()) {
             return Err(GenerateError::NonFinite { id, n_vocab: self.n_vocab, pos, value: logits[id] });
         }
         self.logits.clear();
         self.logits.extend_from_slice(logits);
         self.penalise();
-        let id = if self.params.temperature == 0.0 { self.largest() } else { self.draw() };
-        *self.seen.entry(id).or_insert(0) += 1;
+        self.add_bias();
+        self.forbid(allowed);
+        let best = self.largest();
+        if self.logits[best as usize] == f32::NEG_INFINITY {
+            return Err(GenerateError::NothingAllowed { pos });
+        }
+        let id = if self.params.temperature == 0.0 { best } else { self.draw(best) };
+        self.remember(id);
         Ok(id)
+    }
+
+    /// Counts a token of the answer that was not chosen here.
+    pub(crate) fn remember(&mut self, id: u32) {
+        *self.seen.entry(id).or_insert(0) += 1;
+    }
+
+    /// What the model itself thinks of a token, and of the `n_top` likeliest ones.
+    pub(crate) fn logprob(
+        &self,
+        logits: &[f32],
+        id: u32,
+        n_top: usize,
+    ) -> Result<TokenLogprob, GenerateError> {
+        let logits = self.own(logits)?;
+        let max = logits.iter().copied().fold(f32::NEG_INFINITY, f32::max);
+        let total: f64 = logits.iter().map(|&logit| weight(logit, max, 1.0)).sum();
+        let log_total = f64::from(max) + total.ln();
+        let logprob = |id: u32| (f64::from(logits[id as usize]) - log_total) as f32;
+        let mut top: Vec<u32> = Vec::with_capacity(n_top + 1);
+        for id in 0..logits.len() as u32 {
+            let better = |&&other: &&u32| by_logit(logits, other, id) == Ordering::Less;
+            if top.len() < n_top
+                || top.last().is_some_and(|&last| by_logit(logits, id, last) == Ordering::Less)
+            {
+                top.insert(top.iter().take_while(better).count(), id);
+                top.truncate(n_top);
+            }
+        }
+        Ok(TokenLogprob { logprob: logprob(id), top: top.into_iter().map(|id| (id, logprob(id))).collect() })
+    }
+
+    /// The logits of those rows that are tokens: `[n_vocab]`.
+    fn own<'l>(&self, logits: &'l [f32]) -> Result<&'l [f32], GenerateError> {
+        let own = logits.get(..self.n_vocab).filter(|l| !l.is_empty());
+        own.ok_or(GenerateError::LogitCount { got: logits.len(), n_vocab: self.n_vocab })
+    }
+
+    fn add_bias(&mut self) {
+        for &(id, bias) in &self.bias {
+            let logit = &mut self.logits[id as usize];
+            *logit = (*logit + bias).clamp(f32::MIN, f32::MAX);
+        }
+    }
+
+    fn forbid(&mut self, allowed: Allowed<'_>) {
+        match allowed {
+            Allowed::Except(ids) => {
+                for &id in ids {
+                    if let Some(logit) = self.logits.get_mut(id as usize) {
+                        *logit = f32::NEG_INFINITY;
+                    }
+                }
+            }
+            Allowed::Only(words) => {
+                let words = words.iter().copied().chain(std::iter::repeat(0));
+                for (logits, word) in self.logits.chunks_mut(32).zip(words) {
+                    match word {
+                        u32::MAX => {}
+                        0 => logits.fill(f32::NEG_INFINITY),
+                        _ => {
+                            for (bit, logit) in logits.iter_mut().enumerate() {
+                                if word >> bit & 1 == 0 {
+                                    *logit = f32::NEG_INFINITY;
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
     }
 
     fn penalise(&mut self) {
@@ -177,8 +307,7 @@ impl Sampler {
         best as u32
     }
 
-    fn draw(&mut self) -> u32 {
-        let best = self.largest();
+    fn draw(&mut self, best: u32) -> u32 {
         let (max, temperature) = (self.logits[best as usize], self.params.temperature);
         let n_kept = self.truncate(max);
         let weight = |id: u32| weight(self.logits[id as usize], max, temperature);
@@ -236,12 +365,15 @@ impl Sampler {
 
 /// Puts the n most likely candidates in front, in order.
 fn sort_prefix(order: &mut [u32], logits: &[f32], n: usize) {
-    let by_logit =
-        |a: &u32, b: &u32| -> Ordering { logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)) };
     if n < order.len() {
-        order.select_nth_unstable_by(n, by_logit);
+        order.select_nth_unstable_by(n, |&a, &b| by_logit(logits, a, b));
     }
-    order[..n].sort_unstable_by(by_logit);
+    order[..n].sort_unstable_by(|&a, &b| by_logit(logits, a, b));
+}
+
+/// The likelier token first, of equals the one with the lower id.
+fn by_logit(logits: &[f32], a: u32, b: u32) -> Ordering {
+    logits[b as usize].total_cmp(&logits[a as usize]).then(a.cmp(&b))
 }
 
 /// exp((logit - max) / temperature) in f64: at most 1, so that nothing overflows.

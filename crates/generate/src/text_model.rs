@@ -1,14 +1,22 @@
 //! Everything that turns conversations into token ids and back, as it came with the model.
 
+use std::sync::{Arc, OnceLock};
+
 use serde_json::Value;
 
 use crate::config::{GenerationConfig, stop_ids};
+use crate::constraint::{Basis, Constraint, constraint, is_constrained};
 use crate::error::GenerateError;
 use crate::generate::common_prefix;
-use crate::request::{ChatRequest, OutputSpec, Prepared};
+use crate::grammar::{GrammarFactory, unusable};
+use crate::request::{ChatRequest, OutputSpec, Prepared, ResponseFormat};
 use crate::sample::{SamplingOverrides, SamplingParams};
 use crate::template::{ChatTemplate, Prompt, RenderOptions};
 use crate::tokenizer::Tokenizer;
+use crate::tool::CallFormat;
+
+/// What a prompt ends with that leaves thinking out.
+const THINK_CLOSE: &str = "</think>";
 
 /// The checkpoint's files about text, as bytes.
 #[derive(Clone, Copy, Debug)]
@@ -25,7 +33,9 @@ pub struct TextFiles<'a> {
 
 /// Tokenizer, template and defaults of a model.
 pub struct TextModel {
-    tokenizer: Tokenizer,
+    tokenizer: Arc<Tokenizer>,
+    /// Made when an answer is first held to a grammar.
+    grammars: OnceLock<Result<GrammarFactory, String>>,
     template: Result<ChatTemplate, GenerateError>,
     config: Option<GenerationConfig>,
     stop_ids: Vec<u32>,
@@ -42,7 +52,8 @@ impl TextModel {
         Ok(Self {
             stop_ids: stop_ids(config.as_ref(), &tokenizer),
             template: ChatTemplate::from_sources(files.chat_template, files.tokenizer_config),
-            tokenizer,
+            tokenizer: tokenizer.into(),
+            grammars: OnceLock::new(),
             config,
         })
     }
@@ -100,7 +111,34 @@ impl TextModel {
             call_format: template.call_format(),
             ..OutputSpec::default()
         };
-        Ok(Prepared { prompt, n_settled, output, constraint: None })
+        let may_think =
+            !prompt.thinking_open && request.thinking != Some(false) && !prompt.text.contains(THINK_CLOSE);
+        let constraint = self.constraint(request, template.call_format(), may_think)?;
+        Ok(Prepared { prompt, n_settled, output, constraint })
+    }
+
+    /// What holds an answer without a conversation to a form.
+    ///
+    /// # Errors
+    /// The schema or grammar is wrong, too complex, or not supported.
+    pub fn constrain(&self, response: &ResponseFormat) -> Result<Option<Constraint>, GenerateError> {
+        let request = ChatRequest { response: response.clone(), ..ChatRequest::default() };
+        self.constraint(&request, CallFormat::default(), false)
+    }
+
+    fn constraint(
+        &self,
+        request: &ChatRequest,
+        call_format: CallFormat,
+        may_think: bool,
+    ) -> Result<Option<Constraint>, GenerateError> {
+        if !is_constrained(request) {
+            return Ok(None);
+        }
+        let new = || GrammarFactory::new(self.tokenizer.clone()).map_err(|e| e.to_string());
+        let grammars = self.grammars.get_or_init(new).as_ref().map_err(|why| unusable("grammars", why))?;
+        let (tokenizer, stop_ids) = (&*self.tokenizer, &self.stop_ids[..]);
+        constraint(request, &Basis { tokenizer, grammars, stop_ids, call_format, may_think })
     }
 
     /// A prompt that is already in the model's own form.

@@ -42,9 +42,16 @@ pub enum CallFormat {
     Json,
 }
 
+impl CallFormat {
+    /// What a call begins with.
+    pub(crate) const OPEN: &str = "<tool_call>";
+    /// What a call ends with.
+    pub(crate) const CLOSE: &str = "</tool_call>";
+}
+
 impl Tool {
-    /// From the OpenAI form, `{"type": "function", "function": {"name", "description", "parameters", "strict"}}`, or the
-    /// inner object alone.
+    /// From the OpenAI form, `{"type": "function", "function": {"name", "description", "parameters", "strict"}}`, or
+    /// the inner object alone.
     ///
     /// # Errors
     /// There is no name.

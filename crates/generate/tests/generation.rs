@@ -6,8 +6,8 @@ use std::ops::ControlFlow;
 
 use common::{Script, id};
 use generate::{
-    Channel, Event, Finish, GenerateError, GenerateOptions, GenerationConfig, Outcome, SamplingParams,
-    ThinkSplitter, Tokenizer, common_prefix, generate, stop_ids,
+    Channel, Event, Finish, GenerateError, GenerateOptions, GenerationConfig, Outcome, Sampler,
+    SamplingParams, ThinkSplitter, Tokenizer, common_prefix, generate, stop_ids,
 };
 
 const PROMPT: [u32; 6] = [1, 2, 3, 4, 5, 6];
@@ -284,4 +284,154 @@ fn seeds_make_answers_repeatable() {
     };
     assert_eq!(answer(1), answer(1));
     assert_ne!(answer(1), answer(2));
+}
+
+#[test]
+fn stop_texts_end_the_answer_and_never_show() {
+    // A17: a part of the stop text would be shown, or what only looked like one vanish.
+    let end = id("<|im_end|>");
+    let cases = [
+        // (model's text, stop texts, answer, the one that came, tokens generated)
+        ("END of it", vec!["END", "\n\nUser:"], "", Some("END"), 3),
+        ("hi END x", vec!["END"], "hi ", Some("END"), 6),
+        ("hi\n\nUser: x", vec!["END", "\n\nUser:"], "hi", Some("\n\nUser:"), 9),
+        ("ends in EN", vec!["END"], "ends in EN", None, 10),
+        ("hello hello", vec!["llo"], "he", Some("llo"), 5),
+        ("é→é", vec!["→"], "é", Some("→"), 5),
+    ];
+    for (text, stops, answer, found, n_generated) in cases {
+        let script = [tokens(text), vec![end]].concat();
+        let run = run(&script, |o| o.stop_texts = stops.iter().map(|s| s.to_string()).collect());
+        let finish = found.map_or(Finish::Stop(end), |text| Finish::StopText(text.into()));
+        assert_eq!((run.answer.as_str(), run.outcome.finish), (answer, finish), "{text:?}");
+        assert_eq!(run.outcome.generated.len(), n_generated, "{text:?}");
+    }
+    // Thinking is not the answer; what is held back at a limit comes out.
+    let script = tokens("END plan\n</think>\n\nBye EN");
+    let run = run(&script, |o| {
+        o.output.thinking_open = true;
+        o.stop_texts = vec!["END".into()];
+        o.max_tokens = Some(script.len());
+    });
+    assert_eq!((run.thinking.as_str(), run.answer.as_str()), ("END plan", "Bye EN"));
+    assert_eq!(run.outcome.finish, Finish::Length);
+    for stop in ["", &"x".repeat(10_000)] {
+        let options = GenerateOptions { stop_texts: vec![stop.into()], ..options(&common::small()) };
+        let run = run_model(&mut Script::new(&[259], PROMPT.len()), &options, usize::MAX);
+        assert!(matches!(run, Err(GenerateError::StopText { .. })));
+    }
+}
+
+#[test]
+fn penalties_break_a_loop() {
+    // T31: an answer that goes round in eight tokens would never end.
+    let cycle = [70, 71, 72, 73, 74, 75, 76, 77];
+    let script: Vec<u32> = cycle.iter().copied().cycle().take(200).collect();
+    let first_change = |edit: fn(&mut SamplingParams)| {
+        let run = run(&script, |o| {
+            edit(&mut o.sampling);
+            o.max_tokens = Some(150);
+        });
+        run.outcome.generated.iter().zip(&script).position(|(a, b)| a != b)
+    };
+    // The script's favourite is 25 above all others: only counted penalties get there.
+    assert_eq!(first_change(|_| {}), None);
+    assert_eq!(first_change(|p| p.presence_penalty = 1.5), None);
+    assert_eq!(first_change(|p| p.frequency_penalty = 2.0), Some(13 * 8));
+    // Where the next best is near, the choice changes within the second round. The prompt's tokens do not count.
+    let mut logits = vec![0.0; 10];
+    let mut sampler =
+        Sampler::new(SamplingParams { presence_penalty: 1.5, ..greedy() }, 10, &[0, 1, 2]).unwrap();
+    let mut chosen = Vec::new();
+    for n in 0..16 {
+        logits.fill(0.0);
+        logits[n % 8] = 1.0;
+        chosen.push(sampler.sample(&logits, n).unwrap());
+    }
+    assert_eq!(chosen[..8], [0, 1, 2, 3, 4, 5, 6, 7]);
+    assert_eq!(chosen[8..10], [8, 9], "{chosen:?}");
+}
+
+fn greedy() -> SamplingParams {
+    SamplingParams { temperature: 0.0, ..SamplingParams::default() }
+}
+
+#[test]
+fn log_probabilities_are_the_models_own() {
+    // A22: clients would get the probabilities of truncated, biased or penalised distributions, or none.
+    let script = [259, 10, id("<|im_end|>")];
+    let told = |n_top_logprob, edit: fn(&mut GenerateOptions)| {
+        let mut options = options(&common::small());
+        options.n_top_logprob = n_top_logprob;
+        edit(&mut options);
+        let mut told = Vec::new();
+        let mut model = Script::new(&script, PROMPT.len());
+        generate(&mut model, &common::small(), &PROMPT, &options, &mut |event| {
+            if let Event::Token { id, logprob } = event {
+                told.push((id, logprob.cloned()));
+            }
+            ControlFlow::Continue(())
+        })
+        .unwrap();
+        told
+    };
+    assert_eq!(told(None, |_| {}), [(259, None), (10, None)]);
+    // Of 271 tokens one has logit 20, the others -5.
+    let total = 1.0 + 270.0 * (-25f64).exp();
+    let (likely, other) = ((1.0 / total).ln() as f32, ((-25f64).exp() / total).ln() as f32);
+    for (n_top, top) in [(0, vec![]), (3, vec![(259, likely), (0, other), (1, other)])] {
+        let (id, logprob) = told(Some(n_top), |_| {}).swap_remove(0);
+        let logprob = logprob.unwrap();
+        assert_eq!((id, logprob.top.len()), (259, top.len()));
+        assert!((logprob.logprob - likely).abs() < 1e-5);
+        for ((id, got), (expected_id, expected)) in logprob.top.iter().zip(&top) {
+            assert_eq!(id, expected_id);
+            assert!((got - expected).abs() < 1e-5, "{got} {expected}");
+        }
+    }
+    // The same whatever made the choice: here a bias, which makes an unlikely one.
+    let (id, logprob) = told(Some(1), |o| {
+        o.logit_bias = vec![(259, -100.0), (5, 1.0)];
+        o.sampling.repetition_penalty = 1.5;
+    })
+    .swap_remove(0);
+    assert_eq!(id, 0, "5 is in the prompt and penalised");
+    let logprob = logprob.unwrap();
+    assert!((logprob.logprob - other).abs() < 1e-4);
+    assert_eq!(logprob.top[0].0, 259);
+    // All together they are a distribution.
+    let all = told(Some(100), |_| {}).swap_remove(0).1.unwrap();
+    let sum: f64 = all.top.iter().map(|(_, logprob)| f64::from(*logprob).exp()).sum();
+    assert!(sum <= 1.0 + 1e-6 && sum > 0.999, "{sum}");
+    let options = GenerateOptions { n_top_logprob: Some(101), ..options(&common::small()) };
+    let run = run_model(&mut Script::new(&script, PROMPT.len()), &options, usize::MAX);
+    assert!(matches!(run, Err(GenerateError::Parameter { name: "top_logprobs", .. })));
+}
+
+#[test]
+fn a_bias_moves_the_choice() {
+    // Clients that ban or force a token would find it unchanged, or changed by a penalty.
+    let first = |bias: &[(u32, f32)]| {
+        run(&[259; 3], |o| {
+            o.logit_bias = bias.to_vec();
+            o.sampling.repetition_penalty = 10.0;
+            o.max_tokens = Some(1);
+        })
+        .outcome
+        .generated[0]
+    };
+    assert_eq!(first(&[]), 259);
+    assert_eq!(first(&[(259, -100.0)]), 0);
+    assert_eq!(first(&[(259, -24.0)]), 259);
+    assert_eq!(first(&[(3, 100.0)]), 3, "a token of the prompt, which the penalty counts");
+    assert_eq!(first(&[(70, 30.0), (71, 31.0)]), 71);
+    for (bias, name) in
+        [((5, 100.5), "logit_bias"), ((5, f32::NAN), "logit_bias"), ((271, 1.0), "a token of logit_bias")]
+    {
+        let options = GenerateOptions { logit_bias: vec![bias], ..options(&common::small()) };
+        match run_model(&mut Script::new(&[259], PROMPT.len()), &options, usize::MAX) {
+            Err(GenerateError::Parameter { name: got, .. }) => assert_eq!(got, name),
+            other => panic!("{bias:?}: {:?}", other.map(|run| run.outcome)),
+        }
+    }
 }

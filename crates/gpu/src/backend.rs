@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use kernels::{
     AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeldJob, HeldShape, KvFormat,
-    Mixture, NonFinite, Norm, Precision, RecordMemory, Rope, RouteShape, Routes, SharedJob,
+    Mixture, NonFinite, Norm, Precision, RecordMemory, Rope, RouteShape, Routes, Rows, SharedJob,
 };
 use quant::{Matrix, MatrixRef};
 
@@ -367,32 +367,23 @@ impl Backend for Gpu {
         (q_norm, k_norm, eps): (&GpuTensor, &GpuTensor, f32),
         (q, k, v): (&mut GpuTensor, &mut GpuTensor, &GpuTensor),
         kv: &mut Kv,
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
     ) {
         let heads = Heads { q: q.bind(), k: k.bind(), v: v.bind() };
         let norms = HeadNorms { q: q_norm.bind(), k: k_norm.bind(), eps };
         // The same for all layers.
         let mut angles = lock(&self.angles);
-        if angles.at != (pos, n_token) || angles.rope.as_ref() != Some(rope) {
-            let values = ops::attention::angles(rope, pos, n_token);
-            *angles = Angles { rope: Some(rope.clone()), at: (pos, n_token), values };
+        if angles.at != (rows.pos, rows.n_token) || angles.rope.as_ref() != Some(rope) {
+            let values = ops::attention::angles(rope, rows.pos, rows.n_token);
+            *angles = Angles { rope: Some(rope.clone()), at: (rows.pos, rows.n_token), values };
         }
-        self.context.attention_prepare(&heads, &norms, &angles.values, kv, pos, n_token);
+        self.context.attention_prepare(&heads, &norms, &angles.values, kv, rows);
     }
 
-    fn attention(
-        &self,
-        _: AttentionShape,
-        q: &GpuTensor,
-        kv: &Kv,
-        pos: usize,
-        n_token: usize,
-        out: &mut GpuTensor,
-    ) {
+    fn attention(&self, _: AttentionShape, q: &GpuTensor, kv: &Kv, rows: Rows, out: &mut GpuTensor) {
         let mut scratch = lock(&self.attention_scratch);
         let scratch = scratch.get_or_insert_with(|| self.context.attention_scratch());
-        self.context.attention((q.bind(), out.bind()), kv, scratch, pos, n_token);
+        self.context.attention((q.bind(), out.bind()), kv, scratch, rows);
     }
 
     fn delta_net(
@@ -401,8 +392,7 @@ impl Backend for Gpu {
         weights: &DeltaWeights<'_, GpuTensor>,
         inputs: &DeltaInputs<'_, GpuTensor>,
         states: (&mut GpuTensor, &mut GpuTensor),
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
         out: &mut GpuTensor,
     ) {
         let weights = ops::delta_net::DeltaWeights {
@@ -415,12 +405,12 @@ impl Backend for Gpu {
         let DeltaInputs { qkv, b, a, z } = *inputs;
         let tokens = DeltaTokens { qkv: qkv.bind(), b: b.bind(), a: a.bind(), z: z.bind(), out: out.bind() };
         let states = DeltaStates { conv: states.0.bind(), state: states.1.bind() };
-        if n_token == 1 {
-            self.context.delta_step(shape, &weights, &tokens, &states, 0);
+        if rows.n_token == 1 {
+            self.context.delta_step(shape, &weights, &tokens, &states, rows.first);
         } else {
             let mut scratch = lock(&self.delta_scratch);
             let scratch = scratch.get_or_insert_with(|| self.context.delta_scratch(shape));
-            self.context.delta_net(scratch, &weights, &tokens, &states, pos, n_token);
+            self.context.delta_net(scratch, &weights, &tokens, &states, rows);
         }
     }
 
@@ -547,7 +537,8 @@ impl Backend for Gpu {
         routes.weights.extend(words[..n].iter().map(|&bits| f32::from_bits(bits)));
         routes.experts.clear();
         routes.experts.extend_from_slice(&words[n..2 * n]);
-        if words[2 * n..].iter().any(|&flag| flag != 0) { Err(NonFinite) } else { Ok(()) }
+        let row = words[2 * n..].iter().position(|&flag| flag != 0);
+        row.map_or(Ok(()), |row| Err(NonFinite { row }))
     }
 
     fn hold_layers(&mut self, layers: &[HeldShape]) -> usize {

@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::time::Instant;
 
-use kernels::{AttentionShape, DeltaShape, KvFormat};
+use kernels::{AttentionShape, DeltaShape, KvFormat, Rows};
 
 use crate::context::{Buf, Context};
 use crate::ops::attention::{HeadNorms, Heads};
@@ -184,7 +184,7 @@ impl Bench {
         self.row(out, "delta_step", &|i| context.delta_step(shape, &weights, &tokens, &state(i), 0))?;
         let scratch = context.delta_scratch(shape);
         self.row(out, &format!("delta_net, {N_TOKEN}"), &|i| {
-            context.delta_net(&scratch, &weights, &tokens, &state(i), 0, N_TOKEN);
+            context.delta_net(&scratch, &weights, &tokens, &state(i), Rows::at(0, N_TOKEN));
         })
     }
 
@@ -203,20 +203,20 @@ impl Bench {
             // Angles of all dispatches go into one submission.
             self.row_of(out, &format!("attention_prepare, {n}"), N_ANGLE_MAX / angles.len(), &|_| {
                 let heads = Heads { q: q.bind(), k: k.bind(), v: v.bind() };
-                context.attention_prepare(&heads, &norms, &angles, &mut kv.borrow_mut(), 0, n);
+                context.attention_prepare(&heads, &norms, &angles, &mut kv.borrow_mut(), Rows::at(0, n));
             })?;
         }
         for n_pos in CONTEXTS {
             let caches = self.caches(shape, n_pos);
             self.row(out, &format!("attention, 1 over {n_pos}"), &|i| {
                 let kv = &caches[i % caches.len()];
-                context.attention((q.bind(), result.bind()), kv, &scratch, n_pos - 1, 1);
+                context.attention((q.bind(), result.bind()), kv, &scratch, Rows::at(n_pos - 1, 1));
             })?;
         }
         for pos in STARTS {
             let kv = self.cache(shape, pos + N_TOKEN);
             self.row(out, &format!("attention, {N_TOKEN} at {pos}"), &|_| {
-                context.attention((q.bind(), result.bind()), &kv, &scratch, pos, N_TOKEN);
+                context.attention((q.bind(), result.bind()), &kv, &scratch, Rows::at(pos, N_TOKEN));
             })?;
         }
         Ok(())

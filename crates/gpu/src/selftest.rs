@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use kernels::{
     AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Norm, Precision,
-    RecordMemory, Reference, Rope, RouteShape, Routes, SharedJob,
+    RecordMemory, Reference, Rope, RouteShape, Routes, Rows, SharedJob,
 };
 use quant::{Buffer, Format, Matrix, MatrixRef};
 
@@ -252,8 +252,9 @@ impl<B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>> Inputs<'_, B> {
             let mut out = backend.zeros(n_token * shape.n_head * shape.head_dim);
             backend.begin(n_token);
             let (norms, qkv) = ((&norms[0], &norms[1], 1e-6), (&mut q, &mut k, &v));
-            backend.attention_prepare(shape, &rope, norms, qkv, &mut kv, pos, n_token);
-            backend.attention(shape, &q, &kv, pos, n_token, &mut out);
+            let rows = Rows::at(pos, n_token);
+            backend.attention_prepare(shape, &rope, norms, qkv, &mut kv, rows);
+            backend.attention(shape, &q, &kv, rows, &mut out);
             let mut all = made("queries and keys", BOUND, [q, k]);
             all.extend(made(format!("attention, {}", tokens(n_token)), ATTENTION_BOUND, [out]));
             all
@@ -279,7 +280,7 @@ impl<B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>> Inputs<'_, B> {
             let mut out = backend.zeros(n_token * shape.d_v());
             backend.begin(n_token);
             let states = (&mut conv_state, &mut state);
-            backend.delta_net(shape, &weights, &inputs, states, 0, n_token, &mut out);
+            backend.delta_net(shape, &weights, &inputs, states, Rows::at(0, n_token), &mut out);
             let what = format!("a delta-net, {}", tokens(n_token));
             made(what, BOUND, [out, conv_state, state])
         })

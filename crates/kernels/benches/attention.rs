@@ -8,7 +8,7 @@
 
 use std::time::{Duration, Instant};
 
-use kernels::{AttentionShape, Backend, Cpu, CpuKv, Isa, KvFormat};
+use kernels::{AttentionShape, Backend, Cpu, CpuKv, Isa, KvFormat, Rows};
 
 const SHAPES: [AttentionShape; 2] = [
     AttentionShape { n_head: 16, n_head_kv: 2, head_dim: 256, gated: true },
@@ -75,7 +75,7 @@ fn decode(cpu: &Cpu, shape: AttentionShape, format: KvFormat, depth: usize) {
         flop.push(cpu.measure_flop_rate(Duration::from_millis(50)));
         for kv in &caches {
             let start = Instant::now();
-            cpu.attention(shape, &q, kv, depth - 1, 1, &mut out);
+            cpu.attention(shape, &q, kv, Rows::at(depth - 1, 1), &mut out);
             times.push(start.elapsed().as_secs_f64());
         }
     }
@@ -101,7 +101,7 @@ fn prefill(cpu: &Cpu, shape: AttentionShape, format: KvFormat, n_token: usize) {
     for _ in 0..RUNS {
         flop.push(cpu.measure_flop_rate(Duration::from_millis(50)));
         let start = Instant::now();
-        cpu.attention(shape, &q, kv, 0, n_token, &mut out);
+        cpu.attention(shape, &q, kv, Rows::at(0, n_token), &mut out);
         times.push(start.elapsed().as_secs_f64());
     }
     let (time, flop) = (median(times), median(flop));

@@ -9,7 +9,7 @@
 
 use std::time::{Duration, Instant};
 
-use kernels::{Backend, Cpu, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, Isa};
+use kernels::{Backend, Cpu, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, Isa, Rows};
 
 const SHAPE: DeltaShape =
     DeltaShape { n_head_k: 16, n_head_v: 64, head_dim_k: 128, head_dim_v: 128, n_conv: 4 };
@@ -168,7 +168,7 @@ fn whole(cpu: &Cpu, layers: &mut [Layer]) -> f64 {
             let Layer { n_token, conv, decay, dt_bias, norm, qkv, b, a, z, conv_state, state } = layer;
             let weights = DeltaWeights { conv, decay, dt_bias, norm, eps: 1e-6 };
             let inputs = DeltaInputs { qkv, b, a, z };
-            cpu.delta_net(SHAPE, &weights, &inputs, (conv_state, state), 0, *n_token, &mut out);
+            cpu.delta_net(SHAPE, &weights, &inputs, (conv_state, state), Rows::at(0, *n_token), &mut out);
             times.push(time.elapsed().as_secs_f64());
         }
     }

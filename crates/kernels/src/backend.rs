@@ -5,7 +5,7 @@
 //! the result has the same bits from run to run, and a token's result does not depend on how many other tokens
 //! are in the batch (exception: [`Backend::delta_net`], which says how it cuts).
 
-use std::ops::DerefMut;
+use std::ops::{DerefMut, Range};
 use std::time::Duration;
 
 use quant::{Format, Matrix, MatrixRef};
@@ -70,6 +70,34 @@ impl DeltaShape {
     }
 }
 
+/// Tokens of one sequence, in neighbouring rows of a call's tensors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rows {
+    /// Row of the first token.
+    pub first: usize,
+    /// Its position in the sequence.
+    pub pos: usize,
+    /// How many there are.
+    pub n_token: usize,
+}
+
+impl Rows {
+    /// Tokens from position `pos` on that are all of the rows.
+    pub fn at(pos: usize, n_token: usize) -> Self {
+        Self { first: 0, pos, n_token }
+    }
+
+    /// Their positions.
+    pub fn positions(self) -> Range<usize> {
+        self.pos..self.pos + self.n_token
+    }
+
+    /// Where they are in a tensor of rows of so many numbers.
+    pub fn floats(self, width: usize) -> Range<usize> {
+        self.first * width..(self.first + self.n_token) * width
+    }
+}
+
 /// Weights of a gated delta-net between its projections, `T` a tensor.
 #[derive(Clone, Copy, Debug)]
 pub struct DeltaWeights<'a, T> {
@@ -87,14 +115,14 @@ pub struct DeltaWeights<'a, T> {
 
 /// Projections of the tokens, `T` a tensor.
 #[derive(Clone, Copy, Debug)]
-pub struct DeltaInputs<'a, T> {
-    /// q, k and v before the convolution, `[n_token, q | k | v]`.
+pub struct DeltaInputs<'a, T: ?Sized> {
+    /// q, k and v before the convolution, `[_, q | k | v]`.
     pub qkv: &'a T,
-    /// How much of an error is learnt, before its sigmoid, `[n_token, n_head_v]`.
+    /// How much of an error is learnt, before its sigmoid, `[_, n_head_v]`.
     pub b: &'a T,
-    /// How much is forgotten, before its softplus, `[n_token, n_head_v]`.
+    /// How much is forgotten, before its softplus, `[_, n_head_v]`.
     pub a: &'a T,
-    /// The output gate, before its SiLU, `[n_token, n_head_v, head_dim_v]`.
+    /// The output gate, before its SiLU, `[_, n_head_v, head_dim_v]`.
     pub z: &'a T,
 }
 
@@ -266,9 +294,9 @@ pub trait Backend: Send + Sync {
 
     /// Norms and rotates queries and keys and appends keys and values to the cache (spec 2.4 steps 1 and 2).
     ///
-    /// `norms` are q weight, k weight and ε; `qkv` are q, k, v. `q` is `[n_token, n_head, head_dim (·2 if gated)]` and
-    /// is changed in place (its gate halves stay raw); `k`, `v` are `[n_token, n_head_kv, head_dim]`, `k` is changed in
-    /// place. Positions `pos .. pos + n_token` of the cache become theirs; there are positions up to `pos`.
+    /// `norms` are q weight, k weight and ε; `qkv` are q, k, v. `q` is `[_, n_head, head_dim (·2 if gated)]` and is
+    /// changed in place (its gate halves stay raw); `k`, `v` are `[_, n_head_kv, head_dim]`, `k` is changed in place.
+    /// The tokens' positions of the cache become theirs; there are positions up to the first of them.
     fn attention_prepare(
         &self,
         shape: AttentionShape,
@@ -276,28 +304,26 @@ pub trait Backend: Send + Sync {
         norms: (&Self::Tensor, &Self::Tensor, f32),
         qkv: (&mut Self::Tensor, &mut Self::Tensor, &Self::Tensor),
         kv: &mut Self::Kv,
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
     );
 
     /// Causal softmax attention of prepared queries over the cache, then the sigmoid gate (steps 3 and 4 before
-    /// `o_proj`). Token `t` sees positions `0 ..= pos + t`. `out` is `[n_token, n_head·head_dim]`.
+    /// `o_proj`). A token sees its own position and all before it. `out` is `[_, n_head·head_dim]`.
     fn attention(
         &self,
         shape: AttentionShape,
         q: &Self::Tensor,
         kv: &Self::Kv,
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
         out: &mut Self::Tensor,
     );
 
     /// A gated delta-net between its projections (spec 2.5 steps 2 to 8): convolution with SiLU, l2 norms of q and k,
     /// the gated delta rule, the gated norm.
     ///
-    /// `states` are the convolution's, `[n_conv - 1, n_channel]`, the last rows of `qkv` before the call, oldest
-    /// first, and the rule's, `[n_head_v, head_dim_k, head_dim_v]`; both become those behind the last token.
-    /// `out` is `[n_token, n_head_v · head_dim_v]`.
+    /// `states` are the convolution's, `[n_conv - 1, n_channel]`, the sequence's last rows of `qkv` before the call,
+    /// oldest first, and the rule's, `[n_head_v, head_dim_k, head_dim_v]`; both become those behind the last token.
+    /// `out` is `[_, n_head_v · head_dim_v]`.
     ///
     /// Tokens are cut at absolute multiples of [`DELTA_CHUNK`] positions; a piece of one token takes
     /// the recurrence, a longer piece the chunked form. So the result depends on where a call starts and ends
@@ -308,8 +334,7 @@ pub trait Backend: Send + Sync {
         weights: &DeltaWeights<'_, Self::Tensor>,
         inputs: &DeltaInputs<'_, Self::Tensor>,
         states: (&mut Self::Tensor, &mut Self::Tensor),
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
         out: &mut Self::Tensor,
     );
 
@@ -373,9 +398,9 @@ pub trait Backend: Send + Sync {
         chosen
     }
 
-    /// The calls that follow belong to the feeding of `n_token` tokens, in however many batches. A backend may compute
-    /// one token in another way than many, so results may differ in the last bits between the two; they do not depend
-    /// on the batches.
+    /// The calls that follow belong to the feeding of `n_token` tokens of each sequence, in however many batches. A
+    /// backend may compute one token in another way than many, so results may differ in the last bits between the two;
+    /// they do not depend on the batches.
     fn begin(&self, _n_token: usize) {}
 
     /// What went wrong since the backend was made, if anything: what was read since then may be wrong.

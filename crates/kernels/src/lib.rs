@@ -11,7 +11,7 @@ mod routes;
 
 pub use backend::{
     AttentionShape, Backend, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeldJob,
-    HeldShape, Mixture, Norm, Precision, RecordMemory, Rope, SharedJob,
+    HeldShape, Mixture, Norm, Precision, RecordMemory, Rope, Rows, SharedJob,
 };
 #[cfg(feature = "blas")]
 pub use cpu::blas;

@@ -11,7 +11,7 @@ pub use attention::ReferenceKv;
 
 use crate::{
     AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Precision, Rope,
-    SharedJob,
+    Rows, SharedJob,
 };
 
 /// The scalar reference backend.
@@ -101,10 +101,9 @@ impl Backend for Reference {
         norms: (&Vec<f32>, &Vec<f32>, f32),
         qkv: (&mut Vec<f32>, &mut Vec<f32>, &Vec<f32>),
         kv: &mut ReferenceKv,
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
     ) {
-        attention::prepare(shape, rope, norms, qkv, kv, pos, n_token);
+        attention::prepare(shape, rope, norms, qkv, kv, rows);
     }
 
     fn attention(
@@ -112,11 +111,10 @@ impl Backend for Reference {
         shape: AttentionShape,
         q: &Vec<f32>,
         kv: &ReferenceKv,
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
         out: &mut Vec<f32>,
     ) {
-        attention::attend(shape, q, kv, pos, n_token, out);
+        attention::attend(shape, q, kv, rows, out);
     }
 
     fn delta_net(
@@ -125,11 +123,10 @@ impl Backend for Reference {
         weights: &DeltaWeights<'_, Vec<f32>>,
         inputs: &DeltaInputs<'_, Vec<f32>>,
         states: (&mut Vec<f32>, &mut Vec<f32>),
-        _pos: usize,
-        n_token: usize,
+        rows: Rows,
         out: &mut Vec<f32>,
     ) {
-        delta_net::delta_net(shape, weights, inputs, (states.0, states.1), n_token, out);
+        delta_net::delta_net(shape, weights, inputs, (states.0, states.1), rows, out);
     }
 
     fn experts(

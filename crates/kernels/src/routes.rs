@@ -22,9 +22,12 @@ pub struct Routes {
     pub(crate) logits: Vec<f32>,
 }
 
-/// A non-finite router logit.
+/// A router logit that is not finite.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct NonFinite;
+pub struct NonFinite {
+    /// The first token that has one.
+    pub row: usize,
+}
 
 impl Routes {
     /// The `k` largest of each row of `logits [n_token, n_expert]`, ties to the lowest index; weights are a softmax
@@ -44,7 +47,7 @@ impl Routes {
         self.weights.clear();
         for (token, row) in logits.chunks_exact(n_expert).enumerate() {
             if row.iter().any(|l| !l.is_finite()) {
-                return Err(NonFinite);
+                return Err(NonFinite { row: token });
             }
             let start = self.experts.len();
             match forced {
@@ -121,7 +124,9 @@ mod tests {
     fn a_router_that_overflowed_is_an_error() {
         // Would break: endless token 0 after an overflow instead of a message.
         for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
-            assert_eq!(Routes::default().choose(&[0.0, bad], shape(2, 1, true), None), Err(NonFinite));
+            let logits = [0.0, 1.0, 0.0, bad];
+            let chosen = Routes::default().choose(&logits, shape(2, 1, true), None);
+            assert_eq!(chosen, Err(NonFinite { row: 1 }));
         }
     }
 }

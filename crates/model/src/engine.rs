@@ -15,6 +15,7 @@ use crate::arch::{MoeScratch, Pass, hand_over};
 use crate::error::check_backend;
 use crate::routing::Routing;
 use crate::scratch::{N_LOGITS, Scratch};
+use crate::session::well;
 use crate::timing::Timing;
 use crate::weights::Weights;
 use crate::{ModelError, Session};
@@ -183,22 +184,51 @@ impl<B: Backend> Engine<B> {
     ) -> Result<(), ModelError> {
         self.check(session, ids)?;
         self.backend.begin(ids.len());
+        let sessions = &mut [session];
         let (mut done, mut is_stopped) = (0, false);
         while done < ids.len() {
-            let n_token = self.batch_len(session.pos(), ids.len() - done);
+            let n_token = self.batch_len(sessions[0].pos(), ids.len() - done);
             let (batch, before) = (&ids[done..done + n_token], done);
             done += n_token;
             let is_last = done == ids.len();
             let told = &mut |n_done| is_stopped |= progress(before + n_done).is_break();
-            self.batch(session, batch, is_last, &mut logits, told).inspect_err(|error| {
-                session.poison = Some(error.to_string());
-            })?;
+            self.batch(sessions, batch, is_last, &mut logits, told)?;
             told(n_token);
             if is_stopped && !is_last {
                 return Err(ModelError::Interrupted);
             }
         }
         Ok(())
+    }
+
+    /// Feeds one token to each of several sessions, `ids[i]` to `sessions[i]`, wherever each of them stands. Afterwards
+    /// the logits of each are those after its token.
+    ///
+    /// All go through a layer together: an expert is read and computed once for all tokens that chose it, and other
+    /// weights are read from memory once. Only attention and delta-nets are computed session by session. What a session
+    /// gets does not depend on the others: the same bits as from [`Self::forward`] of its one token.
+    ///
+    /// # Errors
+    /// [`ModelError::Refused`]: a session is full or poisoned, or an id is out of range; nothing was fed. Any other
+    /// error: the sessions that failed say so ([`Session::failure`]), all others were fed as if nothing had been. An
+    /// expert that cannot be read is a failure of the sessions whose tokens chose it, and a router that overflows one
+    /// of the session whose token it was (of all while routing is recorded or replayed); everything else is a failure
+    /// of all.
+    ///
+    /// # Panics
+    /// There are not as many ids as sessions, or more than [`EngineOptions::n_batch`].
+    pub fn decode(&mut self, sessions: &mut [&mut Session<B>], ids: &[u32]) -> Result<(), ModelError> {
+        assert_eq!(sessions.len(), ids.len(), "a token for each session");
+        assert!(ids.len() <= self.n_batch, "{} sessions in batches of {}", ids.len(), self.n_batch);
+        for (session_idx, (session, id)) in sessions.iter().zip(ids).enumerate() {
+            self.check(session, std::slice::from_ref(id))
+                .map_err(|source| ModelError::Refused { session_idx, source: Box::new(source) })?;
+        }
+        if ids.is_empty() {
+            return Ok(());
+        }
+        self.backend.begin(1);
+        self.batch(sessions, ids, true, &mut Logits::Last, &mut |_| {})
     }
 
     /// Shapes.
@@ -350,19 +380,41 @@ impl<B: Backend> Engine<B> {
         n_left.min(border - pos)
     }
 
+    /// Feeds as many tokens to each session as to the others, in order. Sessions that fail are poisoned.
     fn batch(
         &mut self,
-        session: &mut Session<B>,
+        sessions: &mut [&mut Session<B>],
         ids: &[u32],
         is_last: bool,
         logits: &mut Logits<'_>,
         progress: &mut dyn FnMut(usize),
     ) -> Result<(), ModelError> {
+        let ran = self.run(sessions, ids, is_last, logits, progress);
+        match ran {
+            Ok(None) => Ok(()),
+            Ok(Some(error)) => Err(error),
+            Err(error) => {
+                let why = error.to_string();
+                well(sessions).for_each(|session| session.poison = Some(why.clone()));
+                Err(error)
+            }
+        }
+    }
+
+    /// As [`Self::batch`]; an error is one of all sessions, what is returned one of those that left the batch.
+    fn run(
+        &mut self,
+        sessions: &mut [&mut Session<B>],
+        ids: &[u32],
+        is_last: bool,
+        logits: &mut Logits<'_>,
+        progress: &mut dyn FnMut(usize),
+    ) -> Result<Option<ModelError>, ModelError> {
         let n_layer = self.config.n_layer();
-        let (pos, n_token) = (session.pos(), ids.len());
+        let (n_session, n_token) = (sessions.len(), ids.len());
         self.routing.start(n_token)?;
         let n_wanted = match logits {
-            Logits::Last if !self.routing.wants_all() => usize::from(is_last),
+            Logits::Last if !self.routing.wants_all() => n_session * usize::from(is_last),
             _ => n_token,
         };
         let mut trace = self.trace.take();
@@ -380,13 +432,14 @@ impl<B: Backend> Engine<B> {
             routing: &mut self.routing,
             prefetch: self.prefetch,
             is_watched: trace.is_some(),
-            pos,
+            n_session,
             n_token,
             first_row: 0,
             n_wanted,
+            failure: None,
         };
         let backend = pass.backend;
-        let ran = pass.run(ids, &mut session.layers, &mut |layer, x| {
+        let ran = pass.run(ids, sessions, &mut |layer, x| {
             if let Some(trace) = &mut trace {
                 trace(backend, layer, x);
             }
@@ -397,22 +450,27 @@ impl<B: Backend> Engine<B> {
         self.trace = trace;
         ran?;
         pass.routing.finish(n_token);
-        session.ids.extend_from_slice(ids);
         match logits {
-            Logits::All(_) => give_logits(&mut pass, session, 0, logits),
+            Logits::All(_) => give_logits(&mut pass, sessions, 0, logits)?,
             Logits::Last if is_last => {
-                let last = pass.n_token - 1;
-                give_logits(&mut pass, session, last, logits)
+                let first = pass.n_token - pass.n_session;
+                give_logits(&mut pass, sessions, first, logits)?;
             }
-            Logits::Last => Ok(()),
+            Logits::Last => {}
         }
+        let of_each = ids.chunks_exact(n_token / n_session);
+        for (session, ids) in sessions.iter_mut().zip(of_each).filter(|(session, _)| session.poison.is_none())
+        {
+            session.ids.extend_from_slice(ids);
+        }
+        Ok(pass.failure)
     }
 }
 
 /// Logits of the rows of a finished pass from `first` on.
 fn give_logits<B: Backend>(
     pass: &mut Pass<'_, B>,
-    session: &mut Session<B>,
+    sessions: &mut [&mut Session<B>],
     first: usize,
     logits: &mut Logits<'_>,
 ) -> Result<(), ModelError> {
@@ -422,18 +480,22 @@ fn give_logits<B: Backend>(
         let n = N_LOGITS.min(n_row - start);
         pass.head(start, n);
         for row in 0..n {
+            // Either all rows are of one session, or each is of another.
+            let of = (start + row) * pass.n_session / n_row;
             loop {
+                let session = well(sessions).nth(of).expect("rows are of sessions that are well");
                 backend.read(&pass.scratch.logits, row * n_vocab, &mut session.logits);
                 pass.check()?;
                 pass.timing.add_device(backend);
-                if pass.settle(&mut session.layers)? {
+                if pass.settle(sessions)? {
                     break;
                 }
                 pass.norm(&pass.weights.final_norm);
                 pass.head(start, n);
             }
             if let Logits::All(sink) = logits {
-                sink(pass.pos + start + row, &session.logits);
+                let session = &sessions[of];
+                sink(session.pos() + start + row, &session.logits);
             }
         }
     }

@@ -33,6 +33,14 @@ pub enum ModelError {
         /// The context.
         n_ctx: usize,
     },
+    /// One of the sessions of a batch, or its token, is refused. Nothing was fed to any of them.
+    #[error("number {session_idx} of the batch: {source}")]
+    Refused {
+        /// Its place in the batch.
+        session_idx: usize,
+        /// Why.
+        source: Box<ModelError>,
+    },
     /// A token id outside the vocabulary.
     #[error("token id {id} is outside the vocabulary of {n_vocab}")]
     TokenRange {
@@ -88,6 +96,18 @@ pub enum ModelError {
     /// A saved session that cannot be read or written.
     #[error("saved session: {0}")]
     Io(#[from] std::io::Error),
+}
+
+impl ModelError {
+    /// The expert that could not be had, in the layer that was computed.
+    pub(crate) fn expert(&self) -> Option<usize> {
+        match self {
+            Self::Stream(StreamError::Read { expert, .. } | StreamError::Checksum { expert, .. }) => {
+                Some(*expert)
+            }
+            _ => None,
+        }
+    }
 }
 
 /// Is it still well?

@@ -79,6 +79,11 @@ impl<B: Backend> Session<B> {
         &self.logits
     }
 
+    /// Why it cannot go on, if an error has left its state undefined.
+    pub fn failure(&self) -> Option<&str> {
+        self.poison.as_deref()
+    }
+
     /// Refuses to go on after an error that left the state undefined.
     pub(crate) fn check_usable(&self) -> Result<(), ModelError> {
         match &self.poison {
@@ -86,6 +91,13 @@ impl<B: Backend> Session<B> {
             None => Ok(()),
         }
     }
+}
+
+/// The sessions of a batch that are still well, in order. A batch has as many tokens of each.
+pub(crate) fn well<'a, 's, B: Backend>(
+    sessions: &'a mut [&'s mut Session<B>],
+) -> impl Iterator<Item = &'a mut Session<B>> + use<'a, 's, B> {
+    sessions.iter_mut().map(|session| &mut **session).filter(|session| session.poison.is_none())
 }
 
 /// Shapes of the full-attention layers.

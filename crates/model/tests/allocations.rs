@@ -6,7 +6,7 @@ use std::path::Path;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use kernels::{Cpu, KvFormat};
-use model::{Engine, EngineOptions, Logits, Prefetch};
+use model::{Engine, EngineOptions, Logits, Prefetch, Session};
 use store::Store;
 use stream::{CacheMode, Method, StreamOptions, Tuning};
 
@@ -35,32 +35,41 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-/// Allocations of 100 decoded tokens, after a prompt and 100 tokens that bring everything to its size.
-fn n_allocation(store: &Store, n_slot: usize, tuning: Tuning, prefetch: Prefetch) -> usize {
+/// Counts allocations of all threads meanwhile.
+fn count(work: impl FnOnce()) -> usize {
+    N_ALLOCATION.store(0, Ordering::Relaxed);
+    IS_COUNTING.store(true, Ordering::Relaxed);
+    work();
+    IS_COUNTING.store(false, Ordering::Relaxed);
+    N_ALLOCATION.load(Ordering::Relaxed)
+}
+
+/// Allocations of 100 decoded tokens, and of 100 of each of three sessions together, after prompts and 100 tokens that
+/// bring everything to its size.
+fn n_allocation(store: &Store, n_slot: usize, tuning: Tuning, prefetch: Prefetch) -> [usize; 2] {
     let stream = StreamOptions { mode: CacheMode::Slots, n_slot, tuning };
     let kv_format = KvFormat::default();
     let options = EngineOptions { stream, n_batch: 64, n_expert_used: None, prefetch, kv_format };
     let mut engine = Engine::load(store, Cpu::new(2), options, &mut |_| {}).unwrap();
-    let mut session = engine.session(512);
+    let mut sessions = [512, 400, 600].map(|n_ctx| engine.session(n_ctx));
     let n_vocab = engine.config().n_vocab as u32;
     let ids: Vec<u32> = (0..300).map(|i: u32| i.wrapping_mul(2_654_435_761) % n_vocab).collect();
-    let mut feed = |ids: &[u32]| {
-        engine.forward(&mut session, ids, Logits::Last, &mut |_| ControlFlow::Continue(())).unwrap();
+    let mut feed = |session: &mut Session<Cpu>, ids: &[u32]| {
+        engine.forward(session, ids, Logits::Last, &mut |_| ControlFlow::Continue(())).unwrap();
     };
-    let mut count = |ids: &mut dyn Iterator<Item = &[u32]>| {
-        N_ALLOCATION.store(0, Ordering::Relaxed);
-        IS_COUNTING.store(true, Ordering::Relaxed);
-        ids.for_each(&mut feed);
-        IS_COUNTING.store(false, Ordering::Relaxed);
-        N_ALLOCATION.load(Ordering::Relaxed)
-    };
-    let n_prompt = count(&mut std::iter::once(&ids[..100]));
+    let n_prompt = count(|| feed(&mut sessions[0], &ids[..100]));
     assert!(n_prompt > 0, "a first prompt brings buffers to their size: is nothing counted?");
-    count(&mut ids[100..200].chunks(1));
-    let n = count(&mut ids[200..].chunks(1));
+    feed(&mut sessions[1], &ids[..70]);
+    feed(&mut sessions[2], &ids[..128]);
+    ids[100..200].chunks(1).for_each(|ids| feed(&mut sessions[0], ids));
+    let n_alone = count(|| ids[200..].chunks(1).for_each(|ids| feed(&mut sessions[0], ids)));
+    let mut batch = sessions.each_mut();
+    let mut decode = |ids: &[u32]| ids.windows(3).for_each(|ids| engine.decode(&mut batch, ids).unwrap());
+    decode(&ids[..102]);
+    let n_together = count(|| decode(&ids[100..202]));
     let stats = engine.stream_stats();
     assert!(n_slot > 300 || stats.n_miss > 1000, "nothing was read: {stats:?}");
-    n
+    [n_alone, n_together]
 }
 
 /// Memory would grow while answering, or time would go to the allocator in the hot loop.
@@ -75,6 +84,6 @@ fn decode_allocates_nothing() {
         (40, Tuning { method: Method::Pool, ..parts }, Prefetch::Off),
     ] {
         let n = n_allocation(&store, n_slot, tuning, prefetch);
-        assert_eq!(n, 0, "{n_slot} slots, {tuning:?}, prefetch {prefetch:?}");
+        assert_eq!(n, [0, 0], "{n_slot} slots, {tuning:?}, prefetch {prefetch:?}");
     }
 }

@@ -12,6 +12,7 @@ mod limits;
 mod metrics;
 mod server;
 mod sse;
+mod web;
 
 pub use api::thinking::Thinking;
 pub use app::{App, ReasoningField, ServeOptions};

@@ -7,6 +7,7 @@ mod compare;
 mod depth;
 mod hits;
 mod limits;
+mod parallel;
 mod plot;
 mod series;
 mod svg;
@@ -33,6 +34,7 @@ use crate::{report, target, timing};
 use depth::{Depth, DepthReport};
 use hits::Shape;
 use limits::{Bound, Machine, Parts, Probe, Ssd};
+use parallel::{Parallel, ParallelReport, n_session_max};
 use series::{Series, SeriesReport};
 
 /// `--json` of `bench`.
@@ -51,6 +53,8 @@ struct BenchReport<'a> {
     phases: PhaseReports,
     /// One for each `--depth`.
     depths: Vec<DepthReport>,
+    /// One for each `--parallel`.
+    parallel: Vec<ParallelReport>,
     limits: Limits,
 }
 
@@ -78,6 +82,7 @@ struct Runs {
     prefill: Series,
     decode: Series,
     depths: Vec<Depth>,
+    parallel: Vec<Parallel>,
     setting: Setting,
     plan: Plan,
     parts: Parts,
@@ -111,6 +116,7 @@ pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
         n_ctx: Some(n_before.saturating_add(n_decode(flags))),
         n_feed: Some(flags.prompt_tokens),
         n_snapshot: u64::from(!flags.depth.is_empty()),
+        n_session: n_session_max(flags).max(1) as u64,
     };
     let outcome = Outcome::of(run(&store, trace, work, flags)?, flags)?;
     outcome.show(flags);
@@ -148,10 +154,12 @@ fn n_decode(flags: &BenchFlags) -> usize {
 /// A trace that is long enough.
 fn read_trace(path: &Path, flags: &BenchFlags) -> anyhow::Result<RoutingTrace> {
     let trace = RoutingTrace::read(path)?;
-    let (n_token, n_needed) = (trace.n_token(), flags.repeat * (flags.prompt_tokens + n_decode(flags)));
+    let n_alone = flags.prompt_tokens + n_decode(flags);
+    let n_together = n_session_max(flags) * n_decode(flags);
+    let (n_token, n_needed) = (trace.n_token(), flags.repeat * n_alone.max(n_together));
     if n_token < n_needed {
         let why = format!(
-            "{}: the routing of {n_token} tokens, {n_needed} are needed; lower --repeat, --prompt-tokens or --tokens",
+            "{}: the routing of {n_token} tokens, {n_needed} are needed; lower --repeat, --prompt-tokens, --tokens or --parallel",
             path.display()
         );
         return Err(CliError::Usage(why).into());
@@ -178,8 +186,10 @@ fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlag
     }
     let (prefill, decode) = measure(&mut loaded, flags)?;
     let depths = depth::measure(&mut loaded, flags)?;
-    let setting = Setting::of(store, &loaded);
     let routing = loaded.engine.take_routing();
+    let replayed = routing.as_ref().filter(|_| flags.trace.is_some());
+    let parallel = parallel::measure(&mut loaded, replayed, flags)?;
+    let setting = Setting::of(store, &loaded);
     let Loaded { engine, plan, .. } = loaded;
     let gpu = engine.backend().gpu().map(|gpu| gpu.adapter().index);
     // The drive is measured with the model's memory given back, and memory after it.
@@ -190,7 +200,20 @@ fn run(store: &Store, trace: Option<RoutingTrace>, work: Work, flags: &BenchFlag
         None => measured.map_or(Ssd::None, |(before, after)| Ssd::Measured { before, after }),
     };
     let n_expert = store.config().n_expert;
-    Ok(Runs { prefill, decode, depths, setting, plan, parts, n_expert, ssd, gpu, pages_dropped, routing })
+    Ok(Runs {
+        prefill,
+        decode,
+        depths,
+        parallel,
+        setting,
+        plan,
+        parts,
+        n_expert,
+        ssd,
+        gpu,
+        pages_dropped,
+        routing,
+    })
 }
 
 fn is_recorded(flags: &BenchFlags) -> bool {
@@ -294,6 +317,7 @@ impl Outcome {
             },
             phases: PhaseReports { prefill, decode },
             depths: self.runs.depths.iter().map(Depth::report).collect(),
+            parallel: self.runs.parallel.iter().map(Parallel::report).collect(),
         }
     }
 
@@ -326,6 +350,7 @@ impl Outcome {
             describe(name, series, bound);
         }
         self.runs.depths.iter().for_each(Depth::show);
+        self.runs.parallel.iter().for_each(Parallel::show);
         note(format_args!(
             "limits   {}, memory {:.2} GB/s, arithmetic {:.0} GFLOP/s",
             self.machine.ssd.describe(),

@@ -270,7 +270,7 @@ fn model(
     ram_bytes_s: Option<f64>,
     heat: Option<&Heat>,
 ) -> Model {
-    let work = Work { n_ctx: None, n_feed: Some(N_PROMPT), n_snapshot: 0 };
+    let work = Work { n_ctx: None, n_feed: Some(N_PROMPT), n_snapshot: 0, n_session: 1 };
     let outcome = match Plan::new(wishes, manifest, work, drive) {
         Ok(plan) => {
             let needs = Needs::of(manifest, plan.n_expert_used);

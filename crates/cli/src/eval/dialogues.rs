@@ -43,7 +43,8 @@ pub(super) fn answer_all(flags: &EvalFlags, dialogues_path: &Path, out_path: &Pa
         output: OutputSpec { raw: true, ..OutputSpec::default() },
         ..GenerateOptions::default()
     };
-    let mut loaded = load(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 0 })?;
+    let mut loaded =
+        load(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 0, n_session: 1 })?;
     let failed = |source: io::Error| CliError::Io { path: out_path.to_owned(), action: "write", source };
     let mut out = OutFile::create(out_path).map_err(failed)?;
     for (i, dialogue) in dialogues.iter().enumerate() {

@@ -51,7 +51,8 @@ pub(super) fn run(flags: &EvalFlags, ids_path: &Path) -> anyhow::Result<()> {
         None => None,
     };
     let n_feed = pieces.iter().copied().max();
-    let mut loaded = load(&store, &flags.engine, Work { n_ctx: Some(ids.len()), n_feed, n_snapshot: 0 })?;
+    let mut loaded =
+        load(&store, &flags.engine, Work { n_ctx: Some(ids.len()), n_feed, n_snapshot: 0, n_session: 1 })?;
     let mut session = loaded.engine.session(loaded.plan.n_ctx);
     let dump = match &flags.dump_logits {
         Some(path) => {

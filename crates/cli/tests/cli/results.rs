@@ -42,6 +42,7 @@ fn bench_reports_what_is_agreed() {
         "pages_dropped",
         "phases",
         "depths",
+        "parallel",
         "limits",
     ];
     assert_eq!(keys(&report), top);
@@ -147,6 +148,32 @@ fn bench_measures_at_depths() {
         assert!(n_number.fract() == 0.0 && 0.0 < n_number, "{format}: {n_token} bytes");
     }
     flash_moe(&quick(&["--depth", "100000000"])).fails(2, "is more than the", "");
+}
+
+/// Speeds of several conversations would be those of one, or what they share would not be seen.
+#[test]
+fn bench_measures_several_at_a_time() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("routing");
+    let path = path.to_str().unwrap();
+    flash_moe(&quick(&["--repeat", "9", "--record-routing", path])).ok();
+    for more in [&["--parallel", "1,3,9"][..], &["--parallel", "1,3,9", "--trace", path]] {
+        let report = json(&quick(&[&["--json"], more].concat()));
+        let parallel = report["parallel"].as_array().unwrap();
+        assert_eq!(parallel.iter().map(|p| p["sessions"].as_u64().unwrap()).collect::<Vec<_>>(), [1, 3, 9]);
+        for entry in parallel {
+            let figure = |key: &str| entry[key].as_f64().unwrap();
+            assert!(0.0 < figure("tok_s_min") && figure("tok_s_min") <= figure("tok_s_max"), "{entry}");
+            let (n, experts) = (figure("sessions"), figure("experts_per_layer"));
+            assert_eq!(figure("experts_per_layer_unshared"), 2.0 * n);
+            assert!(if n == 1.0 { experts == 2.0 } else { 2.0 <= experts && experts < 2.0 * n }, "{entry}");
+            assert!((figure("ms_per_step") * figure("tok_s") / (1e3 * n) - 1.0).abs() < 1e-9, "{entry}");
+        }
+    }
+    let args = quick(&["--parallel", "65"]);
+    flash_moe(&args).fails(2, "1..=64", "");
+    let args = quick(&["--parallel", "64", "--trace", path]);
+    flash_moe(&args).fails(2, "the routing of 117 tokens, 768 are needed", "");
 }
 
 /// There would be no chart, or half of one under its name.

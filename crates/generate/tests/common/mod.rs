@@ -1,6 +1,8 @@
 //! What several test files share: tokenizers and a model that follows a script.
 #![allow(dead_code)] // Each test file uses its own part.
 
+pub(crate) mod noise;
+
 use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};

@@ -3,7 +3,7 @@
 //! Bits of a token depend on its own position only: see `wgsl/attention_fold.wgsl`. Few rows of queries share out the
 //! blocks of the context over the workgroups and merge what these found; many rows walk over the blocks themselves.
 
-use kernels::{AttentionShape, KvFormat, Rope};
+use kernels::{AttentionShape, KvFormat, Rope, Rows};
 
 use super::kv::{Kv, row_bytes};
 use crate::AdapterKind;
@@ -141,16 +141,15 @@ impl Context {
         self.buffer(PARTIAL_BYTES as u64)
     }
 
-    /// Norms and rotates queries and keys in place and appends keys and values at positions `pos ..`, `angles` being
-    /// those of [`angles`] for these positions: see [`kernels::Backend::attention_prepare`].
+    /// Norms and rotates queries and keys in place and appends keys and values at the tokens' positions, `angles` being
+    /// those of [`angles`] for these: see [`kernels::Backend::attention_prepare`].
     pub(crate) fn attention_prepare(
         &self,
         heads: &Heads<'_>,
         norms: &HeadNorms<'_>,
         angles: &[u32],
         kv: &mut Kv,
-        pos: usize,
-        n_token: usize,
+        Rows { first, pos, n_token }: Rows,
     ) {
         if n_token == 0 {
             return;
@@ -169,6 +168,7 @@ impl Context {
             q_stride(shape) as u32,
             n_pair as u32,
             angles_at,
+            first as u32,
             pos as u32,
             (code_bytes / 4) as u32,
             (row_bytes / 4) as u32,
@@ -184,22 +184,16 @@ impl Context {
 
     /// Attention of prepared queries `q` over the cache, then the gate: see [`kernels::Backend::attention`].
     /// `scratch` is [`Self::attention_scratch`].
-    pub(crate) fn attention(
-        &self,
-        (q, out): (Bind<'_>, Bind<'_>),
-        kv: &Kv,
-        scratch: &Buf,
-        pos: usize,
-        n_token: usize,
-    ) {
+    pub(crate) fn attention(&self, (q, out): (Bind<'_>, Bind<'_>), kv: &Kv, scratch: &Buf, rows: Rows) {
         let AttentionShape { n_head, n_head_kv, .. } = kv.shape;
+        let Rows { pos, n_token, .. } = rows;
         let n_walk = (n_token * n_head / n_head_kv).div_ceil(N_ROW_WALK) * n_head_kv;
         let way = if self.can_walk(kv.shape, pos + n_token) && n_walk >= N_WALK_MIN {
             Way::Rows
         } else {
             Way::Blocks(PARTIAL_BYTES / 4)
         };
-        self.attend((q, out), kv, (scratch, way), pos, n_token);
+        self.attend((q, out), kv, (scratch, way), rows);
     }
 
     /// Whether a workgroup can walk over so many positions.
@@ -214,18 +208,17 @@ impl Context {
         (q, out): (Bind<'_>, Bind<'_>),
         kv: &Kv,
         (scratch, way): (&Buf, Way),
-        pos: usize,
-        n_token: usize,
+        Rows { first, pos, n_token }: Rows,
     ) {
-        let attend = Attend { context: self, kv, q, out, scratch, first: 0, pos, n_token };
+        let attend = Attend { context: self, kv, q, out, scratch, first, pos, n_token };
         match way {
             _ if n_token == 0 => {}
             Way::Rows => attend.rows(),
             Way::Blocks(n_float) => {
                 let n_max = attend.tokens_max(n_float);
-                for first in (0..n_token).step_by(n_max) {
-                    let n_token = n_max.min(n_token - first);
-                    Attend { first, pos: pos + first, n_token, ..attend }.blocks(n_float);
+                for t in (0..n_token).step_by(n_max) {
+                    let n_token = n_max.min(n_token - t);
+                    Attend { first: first + t, pos: pos + t, n_token, ..attend }.blocks(n_float);
                 }
             }
         }
@@ -240,7 +233,7 @@ struct Attend<'a> {
     q: Bind<'a>,
     out: Bind<'a>,
     scratch: &'a Buf,
-    /// The first token's number in the call.
+    /// The first token's row.
     first: usize,
     pos: usize,
     n_token: usize,
@@ -446,7 +439,7 @@ mod tests {
                 let (mut want_q, mut want_k) = (q.clone(), k.clone());
                 let mut want_kv = reference_kv(shape, format, &before);
                 let (norms, qkv) = ((&q_weight, &k_weight, 1e-6), (&mut want_q, &mut want_k, &v));
-                Reference.attention_prepare(shape, &rope, norms, qkv, &mut want_kv, pos, n_token);
+                Reference.attention_prepare(shape, &rope, norms, qkv, &mut want_kv, Rows::at(pos, n_token));
                 let mut want = vec![0; n_token * n_position];
                 Reference.read_kv(&want_kv, pos, &mut want);
 
@@ -455,14 +448,12 @@ mod tests {
                 let (q_weight, k_weight) = (rig.tensor(&q_weight), rig.tensor(&k_weight));
                 let heads = Heads { q: q_buf.bind(), k: k_buf.bind(), v: v_buf.bind() };
                 let norms = HeadNorms { q: q_weight.bind(), k: k_weight.bind(), eps: 1e-6 };
-                rig.context.attention_prepare(
-                    &heads,
-                    &norms,
-                    &angles(&rope, pos, n_token),
-                    &mut kv,
-                    pos,
-                    n_token,
-                );
+                // The first token, then the others, which start at another row.
+                for (first, n_token) in [(0, 1), (1, n_token - 1)] {
+                    let rows = Rows { first, pos: pos + first, n_token };
+                    let angles = angles(&rope, rows.pos, n_token);
+                    rig.context.attention_prepare(&heads, &norms, &angles, &mut kv, rows);
+                }
                 assert_close(&format!("q, {what}"), &rig.read(&q_buf, q.len()), &want_q, PREPARE_BOUND);
                 let got_k = rig.read(&k_buf, k.len());
                 assert_close(&format!("k, {what}"), &got_k, &want_k, PREPARE_BOUND);
@@ -503,7 +494,7 @@ mod tests {
             let [q, k_buf, v_buf, ones] = [&k, &k, &v, &vec![1.0; 64]].map(|x| rig.tensor(x));
             let heads = Heads { q: q.bind(), k: k_buf.bind(), v: v_buf.bind() };
             let norms = HeadNorms { q: ones.bind(), k: ones.bind(), eps: 1e-6 };
-            rig.context.attention_prepare(&heads, &norms, &[], &mut kv, 0, n_token);
+            rig.context.attention_prepare(&heads, &norms, &[], &mut kv, Rows::at(0, n_token));
             let mut got = vec![0; n_token * format.position_bytes(shape)];
             rig.context.read_kv(&kv, 0, &mut got);
             let want = stored(shape, format, &k, &v);
@@ -542,11 +533,11 @@ mod tests {
         }
 
         fn run(&self, rig: &Rig, kv: &Kv, scratch: &Buf, way: Way, (first, n): (usize, usize)) -> Vec<f32> {
-            let (q_dim, n_out) = (self.q.len() / self.n_token, n * self.shape.n_head * self.shape.head_dim);
-            let q = rig.tensor(&self.q[first * q_dim..(first + n) * q_dim]);
-            let out = rig.zeros(n_out);
-            rig.context.attend((q.bind(), out.bind()), kv, (scratch, way), self.pos + first, n);
-            rig.read(&out, n_out)
+            let width = self.shape.n_head * self.shape.head_dim;
+            let (q, out) = (rig.tensor(&self.q), rig.zeros(self.n_token * width));
+            let rows = Rows { first, pos: self.pos + first, n_token: n };
+            rig.context.attend((q.bind(), out.bind()), kv, (scratch, way), rows);
+            rig.read(&out, self.n_token * width)[rows.floats(width)].to_vec()
         }
 
         /// Within the bound; the same bits for all ways to go through the context, and all cuts of the batch.
@@ -557,7 +548,7 @@ mod tests {
             let width = shape.n_head * shape.head_dim;
             let mut want = vec![f32::NAN; n_token * width];
             let reference = reference_kv(shape, format, &bytes);
-            Reference.attention(shape, &self.q, &reference, pos, n_token, &mut want);
+            Reference.attention(shape, &self.q, &reference, Rows::at(pos, n_token), &mut want);
             let (kv, scratch) = (cache(rig, shape, format, &bytes), rig.context.attention_scratch());
             let mut ways =
                 vec![Way::Blocks(PARTIAL_BYTES / 4), Way::Blocks(SMALL.max(20 * width * SPLIT_BLOCKS))];
@@ -608,10 +599,10 @@ mod tests {
         let bytes = case.stored(format);
         let mut want = vec![f32::NAN; 60 * 1200];
         let reference = reference_kv(case.shape, format, &bytes);
-        Reference.attention(case.shape, &case.q, &reference, 70, 60, &mut want);
+        Reference.attention(case.shape, &case.q, &reference, Rows::at(70, 60), &mut want);
         let (kv, scratch) = (cache(&rig, case.shape, format, &bytes), rig.context.attention_scratch());
         let (q, out) = (rig.tensor(&case.q), rig.zeros(want.len()));
-        rig.context.attention((q.bind(), out.bind()), &kv, &scratch, 70, 60);
+        rig.context.attention((q.bind(), out.bind()), &kv, &scratch, Rows::at(70, 60));
         assert_close("whole", &rig.read(&out, want.len()), &want, ATTENTION_BOUND);
         let small = case.run(&rig, &kv, &scratch, Way::Blocks(1 << 18), (0, 60));
         assert_same("in pieces", &small, &rig.read(&out, want.len()));

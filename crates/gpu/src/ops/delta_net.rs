@@ -1,6 +1,6 @@
 //! A gated delta-net between its projections: one token in one dispatch, several in matrix form.
 
-use kernels::{DELTA_CHUNK, DeltaShape};
+use kernels::{DELTA_CHUNK, DeltaShape, Rows};
 
 use crate::context::{Bind, Buf, Context};
 use crate::kernel::Access::{Read, Write};
@@ -151,7 +151,7 @@ impl Context {
         }
     }
 
-    /// One token, number `token` of its call: the recurrence, and the states behind it; nothing where word 0 of the
+    /// One token, in row `token`: the recurrence, and the states behind it; nothing where word 0 of the
     /// control buffer is set.
     pub(crate) fn delta_step(
         &self,
@@ -185,27 +185,27 @@ impl Context {
         weights: &DeltaWeights<'_>,
         tokens: &DeltaTokens<'_>,
         states: &DeltaStates<'_>,
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
     ) {
-        for round in rounds(pos, n_token) {
+        for round in rounds(rows.pos, rows.n_token) {
             match round {
-                Round::Step(token) => self.delta_step(scratch.shape, weights, tokens, states, token),
-                Round::Pieces(first, n) => {
-                    self.delta_pieces(scratch, weights, tokens, states, (pos + first, first, n));
+                Round::Step(t) => self.delta_step(scratch.shape, weights, tokens, states, rows.first + t),
+                Round::Pieces(t, n) => {
+                    let piece = Rows { first: rows.first + t, pos: rows.pos + t, n_token: n };
+                    self.delta_pieces(scratch, weights, tokens, states, piece);
                 }
             }
         }
     }
 
-    /// Whole pieces of tokens: position and number of the first, how many.
+    /// Whole pieces of tokens.
     fn delta_pieces(
         &self,
         scratch: &DeltaScratch,
         weights: &DeltaWeights<'_>,
         tokens: &DeltaTokens<'_>,
         states: &DeltaStates<'_>,
-        (pos, first, n_token): (usize, usize, usize),
+        Rows { first, pos, n_token }: Rows,
     ) {
         let shape = scratch.shape;
         let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv } = shape;
@@ -358,17 +358,14 @@ mod tests {
             let (conv_state, state) = (rig.tensor(&self.states.0), rig.tensor(&self.states.1));
             let states = DeltaStates { conv: conv_state.bind(), state: state.bind() };
             let (scratch, mut outs) = (context.delta_scratch(self.shape), Vec::new());
+            let [qkv, b, a, z] = [&self.qkv, &self.b, &self.a, &self.z].map(|x| rig.tensor(x));
             for range in ranges {
-                let cut = |x: &[f32]| {
-                    let width = x.len() / self.n_token;
-                    rig.tensor(&x[range.start * width..range.end * width])
-                };
-                let (qkv, b, a, z) = (cut(&self.qkv), cut(&self.b), cut(&self.a), cut(&self.z));
-                let out = rig.zeros(range.len() * d_v);
+                let out = rig.zeros(self.n_token * d_v);
                 let tokens =
                     DeltaTokens { qkv: qkv.bind(), b: b.bind(), a: a.bind(), z: z.bind(), out: out.bind() };
-                context.delta_net(&scratch, &weights, &tokens, &states, self.pos + range.start, range.len());
-                outs.extend(rig.read(&out, range.len() * d_v));
+                let rows = Rows { first: range.start, pos: self.pos + range.start, n_token: range.len() };
+                context.delta_net(&scratch, &weights, &tokens, &states, rows);
+                outs.extend_from_slice(&rig.read(&out, self.n_token * d_v)[rows.floats(d_v)]);
             }
             let states =
                 States(rig.read(&conv_state, self.states.0.len()), rig.read(&state, self.states.1.len()));

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use kernels::{AttentionShape, Backend, DeltaShape, KvFormat, Precision, Rope};
+use kernels::{AttentionShape, Backend, DeltaShape, KvFormat, Precision, Rope, Rows};
 
 use crate::test_rig::{random, rig, stored};
 use crate::{AdapterKind, Gpu, GpuError, adapters};
@@ -28,7 +28,7 @@ fn work(gpu: &Gpu) -> Vec<f32> {
     // Twice as many positions as there is room for at first.
     for pos in [0, 509] {
         let (norms, qkv) = ((&ones, &ones, 1e-6), (&mut q, &mut k, &v));
-        gpu.attention_prepare(SHAPE, &rope, norms, qkv, &mut kv, pos, 3);
+        gpu.attention_prepare(SHAPE, &rope, norms, qkv, &mut kv, Rows::at(pos, 3));
     }
     let mut stored = vec![1; KvFormat::F16.position_bytes(SHAPE)];
     gpu.read_kv(&kv, 0, &mut stored);
@@ -155,8 +155,8 @@ fn more_keys_than_a_kernel_sees_are_an_error() {
     let rope = Rope { inv_freq: vec![1.0; 8], scale: 1.0 };
     let [mut q, mut k, v, ones] = [256, 128, 128, 64].map(|n| gpu.zeros(n));
     let (norms, qkv) = ((&ones, &ones, 1e-6), (&mut q, &mut k, &v));
-    gpu.attention_prepare(SHAPE, &rope, norms, qkv, &mut kv, n_max, 1);
-    gpu.attention(SHAPE, &q, &kv, n_max, 1, &mut k);
+    gpu.attention_prepare(SHAPE, &rope, norms, qkv, &mut kv, Rows::at(n_max, 1));
+    gpu.attention(SHAPE, &q, &kv, Rows::at(n_max, 1), &mut k);
     assert_failed(&gpu, "its kernels see at most");
 }
 

@@ -25,7 +25,7 @@ struct Params {
     // Of a dispatch over blocks: its first block; where largest scores and sums are.
     first_block: u32,
     stats_at: u32,
-    // Heads of tokens of `q` before ours.
+    // Heads of tokens of `q` and of the output before ours.
     first_head: u32,
 }
 var<immediate> p: Params;

@@ -12,6 +12,8 @@ struct Params {
     n_pair: u32,
     // Word of `args` that the token's cosines, then sines start at, `[n_token, 2, n_pair]`.
     angles_at: u32,
+    // Row and position of the first token.
+    first: u32,
     pos: u32,
     // Words of a stored head: its codes; all of it.
     n_code: u32,
@@ -71,8 +73,9 @@ fn main(
     let is_q = group.x < p.n_head;
     let is_k = !is_q && group.x < p.n_head + p.n_head_kv;
     let head = select((group.x - p.n_head) % p.n_head_kv, group.x, is_q);
-    let kv_row = t * p.n_head_kv + head;
-    let start = select(kv_row * p.head_dim, (t * p.n_head + head) * p.q_stride, is_q);
+    let row = p.first + t;
+    let kv_row = row * p.n_head_kv + head;
+    let start = select(kv_row * p.head_dim, (row * p.n_head + head) * p.q_stride, is_q);
     // All on their way. Others write what is read here behind the barrier of the sum.
     var turns: array<Turn, 4>;
     for (var o = 0u; o < N_OWN; o++) {

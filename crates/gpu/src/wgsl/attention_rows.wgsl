@@ -10,7 +10,7 @@ fn put(place: Place, dim: u32, split: vec4<f32>, weight: array<vec4<f32>, 2>, to
     for (var r = 0u; r < 4u; r++) {
         let row = place.first_row + place.quad * 4u + r;
         if row < p.n_row && dim < p.head_dim {
-            let head = token_head(place.head_kv, row);
+            let head = p.first_head + token_head(place.head_kv, row);
             let at = head * p.head_dim + dim;
             var old = 0.0;
             if (step & IS_FIRST) == 0u {

@@ -18,7 +18,7 @@ use super::pointwise::rms_scale;
 use super::pool::Pool;
 use super::share::Share;
 use super::simd::{Kernel, LANES, Lanes, Simd, dot, exp, load_at, sigmoid, silu, store_at};
-use crate::{DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights};
+use crate::{DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, Rows};
 
 /// Under the root of the l2 norms (spec 2.5 step 4).
 const L2_EPS: f32 = 1e-6;
@@ -37,13 +37,17 @@ pub(super) fn delta_net(
     weights: &DeltaWeights<'_, Vec<f32>>,
     inputs: &DeltaInputs<'_, Vec<f32>>,
     (conv, state): (&mut [f32], &mut [f32]),
-    pos: Range<usize>,
+    rows: Rows,
     out: &mut [f32],
 ) {
+    let pos = rows.positions();
     if pos.is_empty() {
         return;
     }
-    let out = Share::new(&mut out[..pos.len() * shape.d_v()]);
+    let (wide, gates) = (rows.floats(shape.d_v()), rows.floats(shape.n_head_v));
+    let out = Share::new(&mut out[wide.clone()]);
+    let qkv = &inputs.qkv[rows.floats(shape.n_channel())];
+    let inputs = DeltaInputs { qkv, b: &inputs.b[gates.clone()], a: &inputs.a[gates], z: &inputs.z[wide] };
     let conv = Share::new(&mut conv[..(shape.n_conv - 1) * shape.n_channel()]);
     let state = Share::new(&mut state[..shape.state_len()]);
     let call = Call { shape, weights, inputs, pos, conv, state, out };
@@ -71,7 +75,7 @@ pub(super) fn delta_net(
 struct Call<'a> {
     shape: DeltaShape,
     weights: &'a DeltaWeights<'a, Vec<f32>>,
-    inputs: &'a DeltaInputs<'a, Vec<f32>>,
+    inputs: DeltaInputs<'a, [f32]>,
     pos: Range<usize>,
     /// `[n_conv - 1, n_channel]`
     conv: Share<'a, f32>,

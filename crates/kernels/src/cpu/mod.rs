@@ -44,7 +44,7 @@ pub use topology::Cores;
 
 use crate::{
     AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Precision, Rope,
-    SharedJob,
+    Rows, SharedJob,
 };
 use ffn::Jobs;
 use isa::Token;
@@ -231,26 +231,15 @@ impl Backend for Cpu {
         norms: (&Vec<f32>, &Vec<f32>, f32),
         qkv: (&mut Vec<f32>, &mut Vec<f32>, &Vec<f32>),
         kv: &mut CpuKv,
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
     ) {
-        let pos = pos..pos + n_token;
         self.with_scratch(|s| {
-            attention::prepare(self.compute(), shape, rope, norms, qkv, kv, pos, &mut s.angles);
+            attention::prepare(self.compute(), shape, rope, norms, qkv, kv, rows, &mut s.angles);
         });
     }
 
-    fn attention(
-        &self,
-        shape: AttentionShape,
-        q: &Vec<f32>,
-        kv: &CpuKv,
-        pos: usize,
-        n_token: usize,
-        out: &mut Vec<f32>,
-    ) {
-        let pos = pos..pos + n_token;
-        self.with_scratch(|s| attention::attend(self.compute(), shape, q, kv, pos, &mut s.attention, out));
+    fn attention(&self, shape: AttentionShape, q: &Vec<f32>, kv: &CpuKv, rows: Rows, out: &mut Vec<f32>) {
+        self.with_scratch(|s| attention::attend(self.compute(), shape, q, kv, rows, &mut s.attention, out));
     }
 
     fn delta_net(
@@ -259,12 +248,11 @@ impl Backend for Cpu {
         weights: &DeltaWeights<'_, Vec<f32>>,
         inputs: &DeltaInputs<'_, Vec<f32>>,
         states: (&mut Vec<f32>, &mut Vec<f32>),
-        pos: usize,
-        n_token: usize,
+        rows: Rows,
         out: &mut Vec<f32>,
     ) {
         let states = (&mut states.0[..], &mut states.1[..]);
-        delta_net::delta_net(self.compute(), shape, weights, inputs, states, pos..pos + n_token, out);
+        delta_net::delta_net(self.compute(), shape, weights, inputs, states, rows, out);
     }
 
     fn experts(

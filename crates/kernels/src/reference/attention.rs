@@ -1,7 +1,7 @@
 //! Full attention, one query at a time (spec 2.3 and 2.4).
 
 use super::{dot, rms_norm_row, sigmoid};
-use crate::{AttentionShape, KvFormat, Rope};
+use crate::{AttentionShape, KvFormat, Rope, Rows};
 
 /// Keys and values of one layer, one position after the other as [`KvFormat::position_bytes`] says.
 #[derive(Debug)]
@@ -50,22 +50,21 @@ pub(super) fn prepare(
     (q_weight, k_weight, eps): (&Vec<f32>, &Vec<f32>, f32),
     (q, k, v): (&mut Vec<f32>, &mut Vec<f32>, &Vec<f32>),
     kv: &mut ReferenceKv,
-    pos: usize,
-    n_token: usize,
+    Rows { first, pos, n_token }: Rows,
 ) {
     let AttentionShape { n_head, n_head_kv, head_dim, gated } = shape;
     let q_stride = if gated { 2 * head_dim } else { head_dim };
     let n_row = kv.format.row_bytes(head_dim);
     for t in 0..n_token {
         for head in 0..n_head {
-            let at = (t * n_head + head) * q_stride;
+            let at = ((first + t) * n_head + head) * q_stride;
             let q = &mut q[at..at + head_dim];
             rms_norm_row(q, q_weight, eps);
             rotate(q, rope, pos + t);
         }
         let mut stored = vec![0; kv.format.position_bytes(shape)];
         for (head, stored) in stored.chunks_exact_mut(2 * n_row).enumerate() {
-            let at = (t * n_head_kv + head) * head_dim;
+            let at = ((first + t) * n_head_kv + head) * head_dim;
             let k = &mut k[at..at + head_dim];
             rms_norm_row(k, k_weight, eps);
             rotate(k, rope, pos + t);
@@ -94,8 +93,7 @@ pub(super) fn attend(
     shape: AttentionShape,
     q: &[f32],
     kv: &ReferenceKv,
-    pos: usize,
-    n_token: usize,
+    Rows { first, pos, n_token }: Rows,
     out: &mut [f32],
 ) {
     let AttentionShape { n_head, n_head_kv, head_dim, gated } = shape;
@@ -104,7 +102,8 @@ pub(super) fn attend(
     for head in 0..n_head {
         let [keys, values] = kv.rows(head / (n_head / n_head_kv), pos + n_token);
         for t in 0..n_token {
-            let q = &q[(t * n_head + head) * q_stride..][..q_stride];
+            let row = (first + t) * n_head + head;
+            let q = &q[row * q_stride..][..q_stride];
             let seen = ..pos + t + 1;
             let scores: Vec<f32> = keys[seen].iter().map(|k| dot(&q[..head_dim], k) * scale).collect();
             let max = scores.iter().copied().fold(f32::NEG_INFINITY, f32::max);
@@ -114,7 +113,7 @@ pub(super) fn attend(
             for i in 0..head_dim {
                 let sum: f64 = exp.iter().zip(&values[seen]).map(|(&e, v)| e as f64 * v[i] as f64).sum();
                 let gate = if gated { sigmoid(q[head_dim + i]) } else { 1.0 };
-                out[(t * n_head + head) * head_dim + i] = (sum / total) as f32 * gate;
+                out[row * head_dim + i] = (sum / total) as f32 * gate;
             }
         }
     }

@@ -1,7 +1,7 @@
 //! A gated delta-net between its projections, token by token (spec 2.5 steps 2 to 8).
 
 use super::{rms_norm_row, sigmoid, silu};
-use crate::{DeltaInputs, DeltaShape, DeltaWeights};
+use crate::{DeltaInputs, DeltaShape, DeltaWeights, Rows};
 
 /// Under the root of the l2 norms (spec 2.5 step 4).
 const L2_EPS: f64 = 1e-6;
@@ -12,13 +12,17 @@ pub(super) fn delta_net(
     weights: &DeltaWeights<'_, Vec<f32>>,
     inputs: &DeltaInputs<'_, Vec<f32>>,
     (conv_state, state): (&mut [f32], &mut [f32]),
-    n_token: usize,
+    rows: Rows,
     out: &mut [f32],
 ) {
-    let qkv = conv_silu(shape, weights.conv, inputs.qkv, conv_state, n_token);
-    recurrent(shape, weights, inputs, &qkv, state, out);
-    let rows = out[..n_token * shape.d_v()].chunks_exact_mut(shape.head_dim_v);
-    for (row, z) in rows.zip(inputs.z.chunks_exact(shape.head_dim_v)) {
+    let gates = rows.floats(shape.n_head_v);
+    let (b, a) = (&inputs.b[gates.clone()], &inputs.a[gates]);
+    let out = &mut out[rows.floats(shape.d_v())];
+    let qkv = &inputs.qkv[rows.floats(shape.n_channel())];
+    let qkv = conv_silu(shape, weights.conv, qkv, conv_state, rows.n_token);
+    recurrent(shape, weights, (b, a), &qkv, state, out);
+    let heads = out.chunks_exact_mut(shape.head_dim_v);
+    for (row, z) in heads.zip(inputs.z[rows.floats(shape.d_v())].chunks_exact(shape.head_dim_v)) {
         rms_norm_row(row, weights.norm, weights.eps);
         for (x, &z) in row.iter_mut().zip(z) {
             *x *= silu(z);
@@ -30,7 +34,7 @@ pub(super) fn delta_net(
 fn conv_silu(shape: DeltaShape, weight: &[f32], x: &[f32], state: &mut [f32], n_token: usize) -> Vec<f32> {
     let (n_channel, n_conv) = (shape.n_channel(), shape.n_conv);
     // All rows that the taps see: the state, then x. [n_conv - 1 + n_token, n_channel]
-    let rows = [&state[..(n_conv - 1) * n_channel], &x[..n_token * n_channel]].concat();
+    let rows = [&state[..(n_conv - 1) * n_channel], x].concat();
     state[..(n_conv - 1) * n_channel].copy_from_slice(&rows[n_token * n_channel..]);
     let mut out = vec![0.0; n_token * n_channel];
     for t in 0..n_token {
@@ -46,7 +50,7 @@ fn conv_silu(shape: DeltaShape, weight: &[f32], x: &[f32], state: &mut [f32], n_
 fn recurrent(
     shape: DeltaShape,
     weights: &DeltaWeights<'_, Vec<f32>>,
-    inputs: &DeltaInputs<'_, Vec<f32>>,
+    (b, a): (&[f32], &[f32]),
     qkv: &[f32],
     state: &mut [f32],
     out: &mut [f32],
@@ -59,8 +63,8 @@ fn recurrent(
             let key = j / (n_head_v / n_head_k);
             let q = l2_norm(&q[key * dk..(key + 1) * dk], 1.0 / (dk as f64).sqrt());
             let k = l2_norm(&k[key * dk..(key + 1) * dk], 1.0);
-            let beta = sigmoid(inputs.b[t * n_head_v + j]);
-            let g = -weights.decay[j] * softplus(inputs.a[t * n_head_v + j] + weights.dt_bias[j]);
+            let beta = sigmoid(b[t * n_head_v + j]);
+            let g = -weights.decay[j] * softplus(a[t * n_head_v + j] + weights.dt_bias[j]);
             let s = &mut state[j * dk * dv..(j + 1) * dk * dv];
             let o = &mut out[(t * n_head_v + j) * dv..][..dv];
             step(s, &q, &k, &v[j * dv..(j + 1) * dv], beta, g, o);

@@ -1,6 +1,6 @@
 //! Full attention.
 
-use kernels::{AttentionShape, Backend, Cpu, KvFormat, Reference, Rope};
+use kernels::{AttentionShape, Backend, Cpu, KvFormat, Reference, Rope, Rows};
 
 use crate::common::{Random, assert_close, assert_same, cpus, cpus_2, is_fused, name};
 
@@ -107,20 +107,17 @@ fn preparing_agrees_with_the_reference() {
             let rope = Rope { scale: 1.25, ..rope(n_rot) };
             let (mut want_q, mut want_kv) = (q.clone(), cache(&Reference, shape, format, &before));
             let qkv = (&mut want_q, &mut k.clone(), &v);
-            Reference.attention_prepare(shape, &rope, norms, qkv, &mut want_kv, pos, n_token);
+            Reference.attention_prepare(shape, &rope, norms, qkv, &mut want_kv, Rows::at(pos, n_token));
             let want = rows(&Reference, shape, format, &want_kv, pos, n_token);
             for cpu in cpus() {
                 let what = format!("{format}, {shape:?} at {pos}+{n_token}, {n_rot} rotated, {}", name(&cpu));
-                let (mut q, mut kv) = (q.clone(), cache(&cpu, shape, format, &before));
-                cpu.attention_prepare(
-                    shape,
-                    &rope,
-                    norms,
-                    (&mut q, &mut k.clone(), &v),
-                    &mut kv,
-                    pos,
-                    n_token,
-                );
+                let (mut q, mut k) = (q.clone(), k.clone());
+                let mut kv = cache(&cpu, shape, format, &before);
+                // The first token, then the others, which start at another row.
+                for (first, n) in [(0, 1), (1, n_token - 1)] {
+                    let rows = Rows { first, pos: pos + first, n_token: n };
+                    cpu.attention_prepare(shape, &rope, norms, (&mut q, &mut k, &v), &mut kv, rows);
+                }
                 let got = rows(&cpu, shape, format, &kv, pos, n_token);
                 assert_close(&format!("q, {what}"), &q, &want_q, PREPARE_BOUND);
                 assert_close(&format!("k, {what}"), &got[0], &want[0], stored_bound(format));
@@ -152,7 +149,7 @@ fn rotation_is_exact_at_the_last_position() {
     for cpu in cpus_2() {
         let (mut q, mut kv) = (u.clone(), cache(&cpu, shape, format, &before));
         let norms = (&ones, &ones, 0.0);
-        cpu.attention_prepare(shape, &rope, norms, (&mut q, &mut u.clone(), &u), &mut kv, pos, 1);
+        cpu.attention_prepare(shape, &rope, norms, (&mut q, &mut u.clone(), &u), &mut kv, Rows::at(pos, 1));
         assert_close(&format!("q, {}", name(&cpu)), &q, &want, PREPARE_BOUND);
         let [k, _] = rows(&cpu, shape, format, &kv, pos, 1);
         assert_close(&format!("k, {}", name(&cpu)), &k, &want, PREPARE_BOUND);
@@ -189,9 +186,24 @@ impl Case {
     }
 
     fn run<B: Backend<Tensor = Vec<f32>>>(&self, backend: &B, kv: &B::Kv) -> Vec<f32> {
-        let mut out = vec![f32::NAN; self.n_token * self.shape.n_head * self.shape.head_dim];
-        backend.attention(self.shape, &self.q, kv, self.pos, self.n_token, &mut out);
-        out
+        self.run_some(backend, kv, 0, self.n_token)
+    }
+
+    /// The outputs of `n` tokens from number `first` on, which stay in their rows; others are not touched.
+    fn run_some<B: Backend<Tensor = Vec<f32>>>(
+        &self,
+        backend: &B,
+        kv: &B::Kv,
+        first: usize,
+        n: usize,
+    ) -> Vec<f32> {
+        let width = self.shape.n_head * self.shape.head_dim;
+        let mut out = vec![f32::NAN; self.n_token * width];
+        let rows = Rows { first, pos: self.pos + first, n_token: n };
+        backend.attention(self.shape, &self.q, kv, rows, &mut out);
+        let is_outside = |(i, _): &(usize, &f32)| !rows.floats(width).contains(i);
+        assert!(out.iter().enumerate().filter(is_outside).all(|(_, x)| x.is_nan()), "{rows:?}");
+        out[rows.floats(width)].to_vec()
     }
 
     /// All backends within the bound; all fused sets, numbers of threads and cuts of the batch with the same bits.
@@ -199,7 +211,7 @@ impl Case {
         let &Case { shape, pos, n_token, .. } = self;
         let bytes = self.stored(format);
         let want = self.run(&Reference, &cache(&Reference, shape, format, &bytes));
-        let (q_dim, width) = (self.q.len() / n_token, shape.n_head * shape.head_dim);
+        let width = shape.n_head * shape.head_dim;
         let mut fused: Option<Vec<f32>> = None;
         for cpu in cpus {
             let what = format!("{format}, {shape:?} at {pos}+{n_token}, {}", name(cpu));
@@ -209,9 +221,7 @@ impl Case {
             for (first, n) in [(0, 1), (n_token / 2, 1), (n_token - 1, 1), (n_token / 3, 2), (n_token / 4, 5)]
             {
                 let n = n.min(n_token - first);
-                let mut part = vec![f32::NAN; n * width];
-                let q = self.q[first * q_dim..(first + n) * q_dim].to_vec();
-                cpu.attention(shape, &q, &kv, pos + first, n, &mut part);
+                let part = self.run_some(cpu, &kv, first, n);
                 let whole = &got[first * width..(first + n) * width];
                 assert_same(&format!("tokens {first}+{n} alone, {what}"), &part, whole);
             }

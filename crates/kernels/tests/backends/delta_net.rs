@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kernels::{Backend, Cpu, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, Reference};
+use kernels::{Backend, Cpu, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, Reference, Rows};
 
 use crate::common::{Random, assert_close, assert_same, cpus, cpus_2, is_fused, name};
 
@@ -79,18 +79,14 @@ impl Case {
         range: Range<usize>,
         states: &mut States,
     ) -> Vec<f32> {
-        let cut = |x: &[f32]| {
-            let width = x.len() / self.n_token;
-            x[range.start * width..range.end * width].to_vec()
-        };
-        let mut out = vec![f32::NAN; range.len() * self.shape.d_v()];
-        let Self { conv, decay, dt_bias, norm, eps, .. } = self;
+        let mut out = vec![f32::NAN; self.n_token * self.shape.d_v()];
+        let Self { conv, decay, dt_bias, norm, eps, qkv, b: beta, a, z, .. } = self;
         let weights = DeltaWeights { conv, decay, dt_bias, norm, eps: *eps };
-        let (qkv, beta, a, z) = (&cut(&self.qkv), &cut(&self.b), &cut(&self.a), &cut(&self.z));
         let inputs = DeltaInputs { qkv, b: beta, a, z };
-        let (pos, states) = (self.pos + range.start, (&mut states.0, &mut states.1));
-        b.delta_net(self.shape, &weights, &inputs, states, pos, range.len(), &mut out);
-        out
+        let states = (&mut states.0, &mut states.1);
+        let rows = Rows { first: range.start, pos: self.pos + range.start, n_token: range.len() };
+        b.delta_net(self.shape, &weights, &inputs, states, rows, &mut out);
+        out[rows.floats(self.shape.d_v())].to_vec()
     }
 
     /// Spec 2.5 in f64; outputs and the last states.

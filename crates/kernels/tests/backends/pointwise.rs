@@ -1,7 +1,8 @@
 //! Norms and sums.
 
 use kernels::{
-    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Precision, Reference,
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Precision,
+    Reference, Rows,
 };
 use quant::Format;
 
@@ -77,12 +78,12 @@ fn no_tokens_change_nothing() {
         let down = down.view();
         cpu.experts(&[ExpertJob { gate: w.view(), up: w.view(), down, rows: &[] }], None, &x, &mut out);
         let kv = cpu.kv(attention, KvFormat::F16, 16);
-        cpu.attention(attention, &x, &kv, 1, 0, &mut out);
+        cpu.attention(attention, &x, &kv, Rows::at(1, 0), &mut out);
         let mut state = x.clone();
         let mut conv = x.clone();
         let weights = DeltaWeights { conv: &x, decay: &x, dt_bias: &x, norm: &x, eps: 1e-6 };
         let inputs = DeltaInputs { qkv: &x, b: &x, a: &x, z: &x };
-        cpu.delta_net(delta, &weights, &inputs, (&mut conv, &mut state), 5, 0, &mut out);
+        cpu.delta_net(delta, &weights, &inputs, (&mut conv, &mut state), Rows::at(5, 0), &mut out);
         assert_same(&format!("outputs, {}", name(&cpu)), &out, &x);
         assert_same(&format!("states, {}", name(&cpu)), &state, &x);
         assert_same(&format!("convolution, {}", name(&cpu)), &conv, &x);

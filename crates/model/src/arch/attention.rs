@@ -2,30 +2,33 @@
 
 use kernels::{Backend, Precision};
 
-use super::Pass;
-use crate::session::attention_shape;
+use super::{OTHER_STATE, Pass, shares};
+use crate::session::{LayerState, Session, attention_shape};
 use crate::timing::{Lap, Phase};
 use crate::weights::Attention;
 
 impl<B: Backend> Pass<'_, B> {
     /// `y = o_proj(σ(gate) ⊙ attend(rope(norm(q)), rope(norm(k)), v))` of `h`.
-    pub(super) fn attention(&mut self, layer: usize, w: &Attention<B>, kv: &mut B::Kv, lap: &mut Lap) {
+    pub(super) fn attention(
+        &mut self,
+        layer: usize,
+        w: &Attention<B>,
+        sessions: &mut [&mut Session<B>],
+        lap: &mut Lap,
+    ) {
         let (s, n) = (&mut *self.scratch, self.n_token);
         let shape = attention_shape(self.config);
         let projections = &mut [(&w.q, &mut s.proj), (&w.k, &mut s.k), (&w.v, &mut s.v)];
         self.backend.matmul(projections, &s.h, 0, n, Precision::Setting);
         lap.end(self.backend, self.timing, layer, Phase::Projections);
 
-        self.backend.attention_prepare(
-            shape,
-            self.rope,
-            (&w.q_norm, &w.k_norm, self.config.rms_norm_eps as f32),
-            (&mut s.proj, &mut s.k, &s.v),
-            kv,
-            self.pos,
-            n,
-        );
-        self.backend.attention(shape, &s.proj, kv, self.pos, n, &mut s.mixed);
+        let norms = (&w.q_norm, &w.k_norm, self.config.rms_norm_eps as f32);
+        for (rows, state) in shares(sessions, layer, n / self.n_session) {
+            let LayerState::Attention(kv) = state else { unreachable!("{OTHER_STATE}") };
+            let qkv = (&mut s.proj, &mut s.k, &s.v);
+            self.backend.attention_prepare(shape, self.rope, norms, qkv, kv, rows);
+            self.backend.attention(shape, &s.proj, kv, rows, &mut s.mixed);
+        }
         lap.end(self.backend, self.timing, layer, Phase::Mixing);
 
         self.backend.matmul(&mut [(&w.o, &mut s.y)], &s.mixed, 0, n, Precision::Setting);

@@ -2,8 +2,8 @@
 
 use kernels::{Backend, DeltaInputs, DeltaWeights, Precision};
 
-use super::Pass;
-use crate::session::{DeltaState, delta_shape};
+use super::{OTHER_STATE, Pass, shares};
+use crate::session::{LayerState, Session, delta_shape};
 use crate::timing::{Lap, Phase};
 use crate::weights::DeltaNet;
 
@@ -13,7 +13,7 @@ impl<B: Backend> Pass<'_, B> {
         &mut self,
         layer: usize,
         w: &DeltaNet<B>,
-        state: &mut DeltaState<B>,
+        sessions: &mut [&mut Session<B>],
         lap: &mut Lap,
     ) {
         let (s, n) = (&mut *self.scratch, self.n_token);
@@ -30,8 +30,11 @@ impl<B: Backend> Pass<'_, B> {
             eps: self.config.rms_norm_eps as f32,
         };
         let inputs = DeltaInputs { qkv: &s.proj, b: &s.k, a: &s.v, z: &s.z };
-        let states = (&mut state.conv, &mut state.s);
-        self.backend.delta_net(shape, &weights, &inputs, states, self.pos, n, &mut s.mixed);
+        for (rows, state) in shares(sessions, layer, n / self.n_session) {
+            let LayerState::DeltaNet(state) = state else { unreachable!("{OTHER_STATE}") };
+            let states = (&mut state.conv, &mut state.s);
+            self.backend.delta_net(shape, &weights, &inputs, states, rows, &mut s.mixed);
+        }
         lap.end(self.backend, self.timing, layer, Phase::Mixing);
 
         self.backend.matmul(&mut [(&w.out, &mut s.y)], &s.mixed, 0, n, Precision::Setting);

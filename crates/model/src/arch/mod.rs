@@ -17,7 +17,7 @@ mod moe;
 
 pub(crate) use moe::{MoeScratch, hand_over};
 
-use kernels::{Backend, Norm, Precision, Rope};
+use kernels::{Backend, Norm, Precision, Rope, Rows};
 use quant::Format;
 use store::ModelConfig;
 use stream::ExpertStream;
@@ -27,7 +27,7 @@ use crate::engine::Prefetch;
 use crate::error::check_backend;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
-use crate::session::LayerState;
+use crate::session::{LayerState, Session, well};
 use crate::timing::{Lap, Phase, Timing};
 use crate::weights::{Mixer, Weights};
 
@@ -48,14 +48,31 @@ pub(crate) struct Pass<'a, B: Backend> {
     pub(crate) prefetch: Prefetch,
     /// Does somebody want to see what happens between the layers?
     pub(crate) is_watched: bool,
-    /// Position of the batch's first token.
-    pub(crate) pos: usize,
+    /// Sessions that have tokens in the batch, each as many; those that fail leave it.
+    pub(crate) n_session: usize,
     /// Tokens in the batch; after the last layer, those whose output is wanted.
     pub(crate) n_token: usize,
     /// Number in the batch of the token in the first row of `scratch.x`.
     pub(crate) first_row: usize,
     /// Tokens whose output of the last layer is wanted: the last ones of the batch, or all.
     pub(crate) n_wanted: usize,
+    /// Why the first of the sessions that left had to.
+    pub(crate) failure: Option<ModelError>,
+}
+
+/// What a session of another model would have.
+const OTHER_STATE: &str = "a session is made from the engine's own configuration";
+
+/// The rows and the state of a layer of each session of a batch with `n_each` tokens of each.
+fn shares<'a, B: Backend>(
+    sessions: &'a mut [&mut Session<B>],
+    layer: usize,
+    n_each: usize,
+) -> impl Iterator<Item = (Rows, &'a mut LayerState<B>)> {
+    well(sessions).enumerate().map(move |(i, session)| {
+        let rows = Rows { first: i * n_each, pos: session.pos(), n_token: n_each };
+        (rows, &mut session.layers[layer])
+    })
 }
 
 impl<B: Backend> Pass<'_, B> {
@@ -64,7 +81,7 @@ impl<B: Backend> Pass<'_, B> {
     pub(crate) fn run(
         &mut self,
         ids: &[u32],
-        states: &mut [LayerState<B>],
+        sessions: &mut [&mut Session<B>],
         trace: &mut dyn FnMut(usize, &B::Tensor),
     ) -> Result<(), ModelError> {
         let mut lap = Lap::start();
@@ -75,8 +92,8 @@ impl<B: Backend> Pass<'_, B> {
         self.norm(&self.weights.layers[0].input_norm);
         self.timing.embed += lap.take();
         for i in 0..self.weights.layers.len() {
-            self.mix(i, &mut states[i], &mut lap);
-            self.feed_forward(i, false, &mut lap)?;
+            self.mix(i, sessions, &mut lap);
+            self.feed_forward(i, false, sessions, &mut lap)?;
             trace(i, &self.scratch.x);
         }
         self.timing.n_token += ids.len();
@@ -86,25 +103,24 @@ impl<B: Backend> Pass<'_, B> {
 
     /// Once something was read that came after the last layer: had every mixture that the backend computed by itself
     /// what it needed? If not, the layers from there on were for nothing, and are run now.
-    pub(crate) fn settle(&mut self, states: &mut [LayerState<B>]) -> Result<bool, ModelError> {
+    pub(crate) fn settle(&mut self, sessions: &mut [&mut Session<B>]) -> Result<bool, ModelError> {
         let Some(layer) = self.note_mixtures() else { return Ok(true) };
         let mut lap = Lap::start();
         self.norm(&self.weights.layers[layer].post_attention_norm);
-        self.feed_forward(layer, true, &mut lap)?;
+        self.feed_forward(layer, true, sessions, &mut lap)?;
         for i in layer + 1..self.weights.layers.len() {
-            self.mix(i, &mut states[i], &mut lap);
-            self.feed_forward(i, false, &mut lap)?;
+            self.mix(i, sessions, &mut lap);
+            self.feed_forward(i, false, sessions, &mut lap)?;
         }
         Ok(false)
     }
 
     /// `x += attention_or_delta_net(h)`, `h = norm(x)`
-    fn mix(&mut self, i: usize, state: &mut LayerState<B>, lap: &mut Lap) {
+    fn mix(&mut self, i: usize, sessions: &mut [&mut Session<B>], lap: &mut Lap) {
         let layer = &self.weights.layers[i];
-        match (&layer.mixer, state) {
-            (Mixer::Attention(w), LayerState::Attention(kv)) => self.attention(i, w, kv, lap),
-            (Mixer::DeltaNet(w), LayerState::DeltaNet(state)) => self.delta_net(i, w, state, lap),
-            _ => unreachable!("a session is made from the engine's own configuration"),
+        match &layer.mixer {
+            Mixer::Attention(w) => self.attention(i, w, sessions, lap),
+            Mixer::DeltaNet(w) => self.delta_net(i, w, sessions, lap),
         }
         let (d, eps, s) = (self.config.d_model, self.config.rms_norm_eps as f32, &mut *self.scratch);
         if i + 1 == self.weights.layers.len() && self.n_wanted < self.n_token {
@@ -120,11 +136,53 @@ impl<B: Backend> Pass<'_, B> {
 
     /// `x += experts(h)`, `h = norm(x)` for the next layer; `must_ask`: the host chooses, whatever the backend could do
     /// by itself.
-    fn feed_forward(&mut self, i: usize, must_ask: bool, lap: &mut Lap) -> Result<(), ModelError> {
-        if self.n_token == 0 {
-            return Ok(());
+    fn feed_forward(
+        &mut self,
+        i: usize,
+        must_ask: bool,
+        sessions: &mut [&mut Session<B>],
+        lap: &mut Lap,
+    ) -> Result<(), ModelError> {
+        let layer = &self.weights.layers[i];
+        while self.n_token > 0 {
+            match self.experts(i, &layer.moe, must_ask, lap) {
+                Ok(()) => break,
+                Err(error) => self.part_with_failed(error, sessions)?,
+            }
+            self.norm(&layer.post_attention_norm);
         }
-        self.experts(i, &self.weights.layers[i].moe, must_ask, lap)
+        Ok(())
+    }
+
+    /// Sessions whose tokens are the reason for an error leave the batch; `x` is then that of the others.
+    ///
+    /// # Errors
+    /// All are, or there are no such tokens.
+    fn part_with_failed(
+        &mut self,
+        error: ModelError,
+        sessions: &mut [&mut Session<B>],
+    ) -> Result<(), ModelError> {
+        let MoeScratch { failed, rows, .. } = self.moe;
+        let n_left = self.n_token - failed.len();
+        // A trace of routing has a row for each token that was fed.
+        let can_leave = self.n_session == self.n_token && self.routing.is_own();
+        if failed.is_empty() || n_left == 0 || !can_leave {
+            return Err(error);
+        }
+        let why = error.to_string();
+        for (row, session) in well(sessions).enumerate() {
+            session.poison = failed.contains(&row).then(|| why.clone());
+        }
+        let d = self.config.d_model;
+        rows.resize(self.n_token * d, 0.0);
+        self.backend.read(&self.scratch.x, 0, rows);
+        let stay = (0..self.n_token).filter(|row| !failed.contains(row));
+        stay.enumerate().for_each(|(to, from)| rows.copy_within(from * d..(from + 1) * d, to * d));
+        self.backend.write(&mut self.scratch.x, 0, &rows[..n_left * d]);
+        (self.n_session, self.n_token, self.n_wanted) = (n_left, n_left, n_left);
+        self.failure.get_or_insert(error);
+        self.check()
     }
 
     /// Nothing comes after the last layer's experts but logits: tokens whose logits nobody wants leave before them.

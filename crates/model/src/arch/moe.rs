@@ -56,6 +56,8 @@ pub(crate) struct MoeScratch {
     shared_rows: Vec<(u32, u32)>,
     /// Rows of the residual stream on their way to another place.
     pub(super) rows: Vec<f32>,
+    /// Tokens that are the reason for the last error, if it has to do with tokens at all.
+    pub(super) failed: Vec<usize>,
 }
 
 impl<B: Backend> Pass<'_, B> {
@@ -68,6 +70,7 @@ impl<B: Backend> Pass<'_, B> {
         lap: &mut Lap,
     ) -> Result<(), ModelError> {
         let mut moe = std::mem::take(self.moe);
+        moe.failed.clear();
         self.route(w, Input::Layer, self.n_token);
         // Behind the rows of the routed experts.
         let (n, k) = (self.n_token, self.n_expert_used);
@@ -134,7 +137,10 @@ impl<B: Backend> Pass<'_, B> {
         // The backend has done all that came before the choice.
         moe.held.take().into_iter().for_each(|lease| self.stream.release(lease));
         self.check()?;
-        chosen.map_err(|NonFinite| ModelError::NonFinite { layer })?;
+        chosen.map_err(|NonFinite { row }| {
+            moe.failed.push(row);
+            ModelError::NonFinite { layer }
+        })?;
         self.routing.record(layer, k, &moe.routes.experts);
         moe.grouped.group(&moe.routes.experts, k, self.config.n_expert);
         let mut lease = self.stream.lease(layer, n, &moe.grouped.experts, moe.grouped.tokens_of());
@@ -149,7 +155,10 @@ impl<B: Backend> Pass<'_, B> {
             self.backend.finish();
             self.stream.release(lease);
         }
-        result?;
+        result.inspect_err(|error| {
+            let expert = error.expert().and_then(|expert| moe.grouped.experts.binary_search(&expert).ok());
+            moe.failed.extend(expert.into_iter().flat_map(moe.grouped.tokens_of()));
+        })?;
         let (d, eps) = (self.config.d_model, self.config.rms_norm_eps as f32);
         let next = self.weights.layers.get(layer + 1);
         let s = &mut *self.scratch;
@@ -203,7 +212,7 @@ impl<B: Backend> Pass<'_, B> {
                 self.backend.experts(&jobs, shared.take(), &self.scratch.h, &mut self.scratch.routed);
             }
             // A prompt uses almost all: it pushes out nothing.
-            hand_over(self.backend, self.stream, lease, self.n_token == 1);
+            hand_over(self.backend, self.stream, lease, self.n_token == self.n_session);
             lap.end(self.backend, self.timing, layer, Phase::Experts);
         }
     }

@@ -86,6 +86,37 @@ fn memory_and_reads_change_no_bit_on_a_gpu() {
 }
 
 #[test]
+fn others_in_the_batch_change_no_bit_on_a_gpu() {
+    // Would break: an answer that depends on who else asks: rows, positions or states of sessions that are mixed up.
+    let packed = pack("qwen3_5_moe_quantable", Bits::N(4));
+    let golden: Golden = golden("qwen3_5_moe_quantable", "golden_4bit.json");
+    // One more than logits are computed at a time, about the borders of chunks.
+    let prompts = [1, 5, 62, 63, 64, 100, 127, 10, 20];
+    for (n_slot, experts_bytes) in [(1000, 0), (4, 0), (6, 100 << 10), (1000, ALL_EXPERTS)] {
+        let Some(gpu) = gpu() else { return };
+        let setup = Setup { n_slot, ..Setup::plain() };
+        let mut engine = setup.engine_on(gpu.with_experts(experts_bytes), &packed.store);
+        let alone = prompts.map(|n| logits_in_calls(&mut engine, &golden.ids[..n + 3], &[n, 1]).split_off(n));
+        let mut sessions = prompts.map(|_| engine.session(N_CTX));
+        for (session, n) in sessions.iter_mut().zip(prompts) {
+            logits_of(&mut engine, session, &golden.ids[..n]).unwrap();
+        }
+        for (step, n) in [9, 3, 1].into_iter().enumerate() {
+            let ids: Vec<u32> = prompts[..n].iter().map(|n| golden.ids[n + step]).collect();
+            engine.decode(&mut sessions[..n].iter_mut().collect::<Vec<_>>(), &ids).unwrap();
+            for (i, session) in sessions[..n].iter().enumerate() {
+                let what = format!("session {i} of {n}, step {step}, {n_slot} slots, {experts_bytes} bytes");
+                let got = [session.logits().to_vec()];
+                assert_same_bits(&got, &alone[i][step..=step], &what);
+                let at = prompts[i] + step;
+                let diff = max_diff(&got, &golden.logits[at..=at]);
+                assert!(diff <= BOUND, "{what}: off by {diff:.2e}");
+            }
+        }
+    }
+}
+
+#[test]
 fn layers_that_the_device_does_not_hold_fall_back() {
     // Would break: an expert that is missing in the middle of what the device computes by itself: the layers behind it
     // must run again, from the states before them.

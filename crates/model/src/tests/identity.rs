@@ -35,7 +35,7 @@ fn wrapped(drive: &Arc<SimDrive>, file: RecordFile) -> RecordFile {
     RecordFile { source: drive.wrap(file.source), ..file }
 }
 
-fn setups() -> impl Strategy<Value = Setup> {
+pub(super) fn setups() -> impl Strategy<Value = Setup> {
     let kv_format = KvFormat::default();
     let mode = prop_oneof![3 => Just(CacheMode::Slots), 1 => Just(CacheMode::Page)];
     let n_slot = prop_oneof![2..40_usize, Just(1000)];

@@ -1,5 +1,6 @@
 //! Tests of the forward pass against the float64 reference and against itself.
 
+mod batches;
 mod faults;
 mod golden;
 mod gpu;

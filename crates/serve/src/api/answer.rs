@@ -1,11 +1,11 @@
 //! From what any API asks to jobs for the engine, and from the engine's updates to a whole answer.
 
-use generate::{Channel, ChatRequest, Finish, GenerateOptions, Prepared, SamplingOverrides, Tokenizer};
+use generate::{Channel, ChatRequest, Finish, GenerateOptions, Prepared, SamplingOverrides, TokenLogprob, Tokenizer};
 
 use crate::api::thinking::Thinking;
 use crate::api::tokens::{Chosen, OpenTokens};
 use crate::app::App;
-use crate::engine::{CallUpdate, Done, Failure, FailureKind, Job, Logprob, Update, Updates};
+use crate::engine::{CallUpdate, Done, Failure, FailureKind, Job, Update, Updates};
 use crate::error::{ApiError, ErrorKind};
 
 /// How answers are generated, whatever API they are asked for through.
@@ -147,7 +147,7 @@ pub(crate) struct Answer {
     /// Complete ones only.
     pub(crate) calls: Vec<Call>,
     /// Of all tokens, in order.
-    pub(crate) tokens: Vec<(u32, Option<Box<Logprob>>)>,
+    pub(crate) tokens: Vec<(u32, Option<Box<TokenLogprob>>)>,
     /// Pieces of text, each with the number of tokens before its end; `None`: something else came.
     pub(crate) pieces: Vec<(usize, Option<String>)>,
     pub(crate) done: Done,

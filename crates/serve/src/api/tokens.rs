@@ -5,16 +5,15 @@
 
 use std::collections::VecDeque;
 
-use generate::Tokenizer;
+use generate::{TokenLogprob, Tokenizer};
 use serde_json::{Map, Value, json};
 
-use crate::engine::Logprob;
 
 /// A chosen token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Chosen {
     pub(crate) id: u32,
-    pub(crate) logprob: Box<Logprob>,
+    pub(crate) logprob: Box<TokenLogprob>,
 }
 
 /// Tokens that have not become text yet.
@@ -26,7 +25,7 @@ pub(crate) struct OpenTokens {
 }
 
 impl OpenTokens {
-    pub(crate) fn push(&mut self, id: u32, logprob: Option<Box<Logprob>>) {
+    pub(crate) fn push(&mut self, id: u32, logprob: Option<Box<TokenLogprob>>) {
         if let Some(logprob) = logprob {
             self.tokens.push_back(Chosen { id, logprob });
         }
@@ -124,7 +123,7 @@ mod tests {
             let mut open = OpenTokens::default();
             for text in given {
                 for id in tokenizer.encode(text).unwrap() {
-                    open.push(id, Some(Box::default()));
+                    open.push(id, Some(Box::new(TokenLogprob { logprob: -0.5, top: Vec::new() })));
                 }
             }
             for (text, expected) in pieces {

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use generate::{Channel, Finish, GenerateOptions};
+use generate::{Channel, Finish, GenerateOptions, TokenLogprob};
 
 use crate::engine::Counters;
 
@@ -44,7 +44,7 @@ pub enum Update {
         /// The token.
         id: u32,
         /// Log probabilities, if asked for.
-        logprob: Option<Box<Logprob>>,
+        logprob: Option<Box<TokenLogprob>>,
     },
     /// Text of the answer or of thinking.
     Text {
@@ -61,15 +61,6 @@ pub enum Update {
     Done(Done),
     /// The end, because of an error.
     Failed(Failure),
-}
-
-/// How likely the chosen token was, and which were likeliest.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct Logprob {
-    /// Natural logarithm of its probability.
-    pub logprob: f32,
-    /// The likeliest tokens, most likely first.
-    pub top: Vec<(u32, f32)>,
 }
 
 /// A piece of a call of a tool. Calls come one after another.

@@ -10,7 +10,7 @@ mod running;
 mod scheduler;
 mod slot;
 
-pub use job::{CallUpdate, Done, Failure, FailureKind, Job, Logprob, Timings, Update};
+pub use job::{CallUpdate, Done, Failure, FailureKind, Job, Timings, Update};
 pub use model::{Counters, Model};
 pub use queue::{Queue, Refused, Ticket, Updates};
 pub use scheduler::{SchedulerOptions, run};

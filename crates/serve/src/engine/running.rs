@@ -320,7 +320,7 @@ fn new_generation<'t, M: Model>(
 fn update(event: Event<'_>) -> Option<Update> {
     Some(match event {
         Event::PromptProgress { .. } => return None,
-        Event::Token { id } => Update::Token { id, logprob: None },
+        Event::Token { id, logprob } => Update::Token { id, logprob: logprob.cloned().map(Box::new) },
         Event::Text { channel, text } => Update::Text { channel, text: text.to_owned() },
         Event::Call(CallEvent::Begin { index, name }) => {
             Update::Call(CallUpdate::Begin { index, name: name.to_owned() })

@@ -16,7 +16,7 @@ use super::isa::Token;
 use super::pool::Pool;
 use super::share::Share;
 use super::simd::{Kernel, LANES, Simd, load_at, sigmoid, store_at};
-use crate::{AttentionShape, KvFormat};
+use crate::{AttentionShape, KvFormat, Rows};
 use block::{
     Block, CHUNK, Convert, Converted, F32Block, HalfBlock, Merge, Q8Block, Row, Softmax, Step, Stored,
     TILE_MAX, Weights, n_converted, with_stored,
@@ -121,12 +121,14 @@ pub(super) fn attend(
     shape: AttentionShape,
     q: &[f32],
     kv: &CpuKv,
-    pos: Range<usize>,
+    rows: Rows,
     scratch: &mut Scratch,
     out: &mut [f32],
 ) {
-    let call = Attend { isa, shape, tile: isa.run(TileOf), q, kv, pos };
-    let out = &mut out[..call.pos.len() * shape.n_head * shape.head_dim];
+    let width = shape.n_head * shape.head_dim;
+    let q = &q[rows.floats(width * (1 + shape.gated as usize))];
+    let call = Attend { isa, shape, tile: isa.run(TileOf), q, kv, pos: rows.positions() };
+    let out = &mut out[rows.floats(width)];
     match call.pos.len() {
         0 => {}
         1..=N_TOKEN_FEW => call.few_tokens(pool, scratch, out),

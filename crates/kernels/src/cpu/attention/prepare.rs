@@ -1,14 +1,12 @@
 //! Norms and rotation of queries and keys, and the way of keys and values into the cache.
 
-use std::ops::Range;
-
 use super::super::isa::Token;
 use super::super::pointwise::rms_scale;
 use super::super::pool::Pool;
 use super::super::share::Share;
 use super::super::simd::{Kernel, LANES, Simd, load_at, store_at};
 use super::kv::CpuKv;
-use crate::{AttentionShape, Rope};
+use crate::{AttentionShape, Rope, Rows};
 
 /// See [`crate::Backend::attention_prepare`]. `angles` is scratch.
 pub(in super::super) fn prepare(
@@ -18,26 +16,28 @@ pub(in super::super) fn prepare(
     norms: (&Vec<f32>, &Vec<f32>, f32),
     (q, k, v): (&mut Vec<f32>, &mut Vec<f32>, &Vec<f32>),
     kv: &mut CpuKv,
-    pos: Range<usize>,
+    rows: Rows,
     angles: &mut Vec<f32>,
 ) {
     let AttentionShape { n_head, n_head_kv, head_dim, gated } = shape;
     let (q_dim, kv_dim, n_rot) =
         (n_head * head_dim * (1 + gated as usize), n_head_kv * head_dim, 2 * rope.inv_freq.len());
     assert!(n_rot <= head_dim, "{n_rot} rotated dims of {head_dim}");
-    angles.resize(angles.len().max(pos.len() * n_rot), 0.0);
+    let (q, kv_rows) = (&mut q[rows.floats(q_dim)], rows.floats(kv_dim));
+    let (k, v) = (&mut k[kv_rows.clone()], &v[kv_rows]);
+    angles.resize(angles.len().max(rows.n_token * n_rot), 0.0);
     let (shared_q, shared_k, angles) = (Share::new(q), Share::new(k), Share::new(angles));
-    pool.run(pos.len(), &|t| {
+    pool.run(rows.n_token, &|t| {
         // SAFETY: each job has its own token.
         let (q, k, angles) = unsafe {
             let k = shared_k.part(t * kv_dim, kv_dim);
             (shared_q.part(t * q_dim, q_dim), k, angles.part(t * n_rot, n_rot))
         };
-        write_angles(rope, pos.start + t, angles);
+        write_angles(rope, rows.pos + t, angles);
         isa.run(PrepareHeads { heads: q, stride: q_dim / n_head, weight: norms.0, eps: norms.2, angles });
         isa.run(PrepareHeads { heads: k, stride: head_dim, weight: norms.1, eps: norms.2, angles });
     });
-    kv.append(pool, k, v, pos);
+    kv.append(pool, k, v, rows.positions());
 }
 
 /// All cosines, then all sines. Angles in f64: at position 262143 an f32 angle is off by 0.008.
