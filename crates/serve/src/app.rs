@@ -22,6 +22,7 @@ use crate::error::ApiError;
 use crate::id;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::openapi;
 
 /// How long a browser may remember what a preflight said.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
@@ -158,6 +159,7 @@ impl App {
             .merge(api.clone())
             .nest("/v1", api)
             .route("/metrics", get(models::metrics))
+            .route("/openapi.json", get(openapi::openapi))
             .route("/tokenize", post(tokenize::tokenize))
             .route("/detokenize", post(tokenize::detokenize))
             .route("/v1/tokenize", post(tokenize::tokenize))

@@ -171,8 +171,10 @@ mod tests {
     /// Blocks would be told that are empty, or never end, or overlap.
     #[test]
     fn parts_follow_each_other() {
-        let all = [thinking("a"), thinking("b"), text("c"), begin(0, "f"), arguments(0, "{}"), end(0), done()];
-        let white = [thinking("a"), text("\n\n"), begin(0, "f"), arguments(0, "{}"), end(0), text("\n"), done()];
+        let all =
+            [thinking("a"), thinking("b"), text("c"), begin(0, "f"), arguments(0, "{}"), end(0), done()];
+        let white =
+            [thinking("a"), text("\n\n"), begin(0, "f"), arguments(0, "{}"), end(0), text("\n"), done()];
         let indented = [text("\n"), text("  x"), text("\n"), text("y"), done()];
         let two = [begin(0, "f"), arguments(0, "{}"), end(0), begin(1, "g"), arguments(1, "{\"x\":"), done()];
         for (updates, expected, n_call) in [

@@ -35,7 +35,7 @@ pub(crate) struct Message {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schema(as = AnthropicBlock)]
-enum Block {
+pub(crate) enum Block {
     Thinking { thinking: String, signature: String },
     Text { text: String },
     ToolUse { id: String, name: String, input: Map<String, Value> },
@@ -45,7 +45,7 @@ enum Block {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schema(as = AnthropicDelta)]
-enum Delta {
+pub(crate) enum Delta {
     ThinkingDelta { thinking: String },
     SignatureDelta { signature: String },
     TextDelta { text: String },
@@ -56,7 +56,7 @@ enum Delta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, ToSchema)]
 #[serde(rename_all = "snake_case")]
 #[schema(as = AnthropicStopReason)]
-enum StopReason {
+pub(crate) enum StopReason {
     EndTurn,
     MaxTokens,
     StopSequence,
@@ -67,7 +67,7 @@ enum StopReason {
 /// Counts of tokens.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = AnthropicUsage)]
-struct Usage {
+pub(crate) struct Usage {
     /// Tokens of the prompt that were read for this answer.
     input_tokens: usize,
     /// Tokens of the prompt that were read for an answer before.
@@ -82,7 +82,7 @@ struct Usage {
 /// Tokens of the answer by kind.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = AnthropicOutputTokensDetails)]
-struct OutputTokensDetails {
+pub(crate) struct OutputTokensDetails {
     thinking_tokens: usize,
 }
 
@@ -271,4 +271,120 @@ fn block(part: Part, call_id: &str) -> Option<Block> {
             Block::ToolUse { id: call_id.to_owned(), name, input }
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use generate::Channel;
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::{CallUpdate, Timings};
+
+    /// Thinking, text, two calls of one tool and one that was cut, in pieces of this many bytes.
+    fn updates(n_byte: usize, finish: Finish, is_cut: bool) -> Vec<Update> {
+        let mut updates = vec![Update::Started { n_prompt: 10, n_cached: 4 }];
+        let mut pieces = |text: &str, update: &dyn Fn(String) -> Update| {
+            updates
+                .extend(text.as_bytes().chunks(n_byte).map(|b| update(String::from_utf8(b.into()).unwrap())));
+        };
+        pieces("hm", &|text| Update::Text { channel: Channel::Thinking, text });
+        pieces("\nLet me look.\n", &|text| Update::Text { channel: Channel::Answer, text });
+        for (index, city) in ["Rome", "Oslo"].into_iter().enumerate() {
+            let json = json!({ "city": city }).to_string();
+            updates.push(Update::Call(CallUpdate::Begin { index, name: "weather".into() }));
+            let more = json.as_bytes().chunks(n_byte).map(|b| String::from_utf8(b.into()).unwrap());
+            updates.extend(more.map(|json| Update::Call(CallUpdate::Arguments { index, json })));
+            if index == 0 || !is_cut {
+                updates.push(Update::Call(CallUpdate::End { index }));
+            }
+        }
+        let timings = Timings { n_prompt: 10, n_cached: 4, n_generated: 20, ..Timings::default() };
+        updates.push(Update::Done(Done { finish, n_reasoning: 3, timings }));
+        updates
+    }
+
+    fn write(updates: Vec<Update>) -> (Vec<Value>, Value) {
+        let mut writer = MessageWriter::new("m".into());
+        let events = updates.into_iter().flat_map(|update| writer.update(update));
+        let events = events.map(|event| {
+            let json = serde_json::to_value(&event).unwrap();
+            assert_eq!(json["type"], event.name());
+            json
+        });
+        let events: Vec<Value> = events.collect();
+        (events, serde_json::to_value(writer.into_message()).unwrap())
+    }
+
+    /// A10, T22: calls would get the wrong arguments, or clients could not follow the order.
+    #[test]
+    fn calls_are_told_in_order() {
+        let (events, message) = write(updates(100, Finish::Stop(0), false));
+        let id = |i: usize| message["content"][i]["id"].clone();
+        let start = |index: usize, block: Value| json!({ "type": "content_block_start", "index": index, "content_block": block });
+        let delta = |index: usize, delta: Value| json!({ "type": "content_block_delta", "index": index, "delta": delta });
+        let stop = |index: usize| json!({ "type": "content_block_stop", "index": index });
+        let call = |index: usize| {
+            start(index, json!({ "type": "tool_use", "id": id(index), "name": "weather", "input": {} }))
+        };
+        let arguments = |index: usize, text: &str| {
+            delta(index, json!({ "type": "input_json_delta", "partial_json": text }))
+        };
+        let usage = json!({
+            "input_tokens": 6, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 0, "output_tokens": 20,
+            "output_tokens_details": { "thinking_tokens": 3 },
+        });
+        let expected = json!([
+            start(0, json!({ "type": "thinking", "thinking": "", "signature": "" })),
+            delta(0, json!({ "type": "thinking_delta", "thinking": "hm" })),
+            delta(0, json!({ "type": "signature_delta", "signature": "flash-moe" })),
+            stop(0),
+            start(1, json!({ "type": "text", "text": "" })),
+            delta(1, json!({ "type": "text_delta", "text": "\nLet me look.\n" })),
+            stop(1),
+            call(2),
+            arguments(2, r#"{"city":"Rome"}"#),
+            stop(2),
+            call(3),
+            arguments(3, r#"{"city":"Oslo"}"#),
+            stop(3),
+            { "type": "message_delta", "delta": { "stop_reason": "tool_use", "stop_sequence": null }, "usage": usage },
+            { "type": "message_stop" },
+        ]);
+        assert_eq!(json!(events[1..]), expected);
+        assert_eq!(events[0]["type"], "message_start");
+        assert_eq!(message["usage"], usage);
+        let contents = json!([
+            { "type": "thinking", "thinking": "hm", "signature": "flash-moe" },
+            { "type": "text", "text": "\nLet me look.\n" },
+            { "type": "tool_use", "id": id(2), "name": "weather", "input": { "city": "Rome" } },
+            { "type": "tool_use", "id": id(3), "name": "weather", "input": { "city": "Oslo" } },
+        ]);
+        assert_eq!(message["content"], contents);
+        assert_ne!(id(2), id(3));
+        let (bytes, mut same) = write(updates(1, Finish::Stop(0), false));
+        assert!(events.len() < bytes.len());
+        for i in [2, 3] {
+            same["content"][i]["id"] = id(i);
+        }
+        assert_eq!(same["content"], contents, "one byte at a time");
+    }
+
+    /// T21, A39: a call that was cut would be run, or a complete one not.
+    #[test]
+    fn why_it_ended_is_right() {
+        for (finish, is_cut, reason, n_call) in [
+            (Finish::Stop(0), false, "tool_use", 2),
+            (Finish::Length, true, "max_tokens", 1),
+            (Finish::Length, false, "max_tokens", 2),
+            (Finish::ContextFull, true, "model_context_window_exceeded", 1),
+            (Finish::StopText("END".into()), false, "stop_sequence", 2),
+        ] {
+            let (events, message) = write(updates(7, finish, is_cut));
+            let calls = message["content"].as_array().unwrap().iter().filter(|b| b["type"] == "tool_use");
+            assert_eq!((message["stop_reason"].as_str(), calls.count()), (Some(reason), n_call));
+            let n = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
+            assert_eq!((n("content_block_start"), n("content_block_stop")), (4, 4), "{reason}");
+        }
+    }
 }

@@ -372,7 +372,8 @@ mod tests {
 
     /// A request with one user message, and more.
     fn hello(more: &Value) -> Value {
-        let mut body = json!({ "model": "m", "max_tokens": 10, "messages": [{ "role": "user", "content": "hi" }] });
+        let mut body =
+            json!({ "model": "m", "max_tokens": 10, "messages": [{ "role": "user", "content": "hi" }] });
         for (key, value) in more.as_object().unwrap() {
             body[key] = value.clone();
         }
@@ -389,10 +390,9 @@ mod tests {
     /// Parts of a conversation would be lost, or told by somebody else, or in another order.
     #[test]
     fn conversations_become_messages() {
-        let result = |content: Value| json!({ "type": "tool_result", "tool_use_id": "t1", "content": content });
-        let failed = |text: &str| {
-            json!({ "type": "tool_result", "tool_use_id": "t1", "is_error": true, "content": text })
-        };
+        let result =
+            |content: Value| json!({ "type": "tool_result", "tool_use_id": "t1", "content": content });
+        let failed = |text: &str| json!({ "type": "tool_result", "tool_use_id": "t1", "is_error": true, "content": text });
         let tool = |text: &str| json!({ "role": "tool", "content": text, "tool_call_id": "t1" });
         let user = |content: Value| json!([{ "role": "user", "content": content }]);
         let text = |text: &str| json!({ "type": "text", "text": text });
@@ -400,7 +400,9 @@ mod tests {
         check_messages("nothing", &user(json!([])), &json!([{ "role": "user", "content": "" }]), 0);
         check_messages(
             "blocks",
-            &user(json!([{ "type": "text", "text": "a", "cache_control": { "type": "ephemeral" } }, text("b")])),
+            &user(
+                json!([{ "type": "text", "text": "a", "cache_control": { "type": "ephemeral" } }, text("b")]),
+            ),
             &json!([{ "role": "user", "content": "a\n\nb" }]),
             0,
         );
@@ -507,7 +509,8 @@ mod tests {
             { "type": "bash_20250124", "name": "bash" },
         ]);
         let asked = read_json(&hello(&json!({ "tools": tools }))).unwrap();
-        let declared: Vec<&Value> = asked.chat.tools.iter().map(|tool| &tool.declaration["function"]).collect();
+        let declared: Vec<&Value> =
+            asked.chat.tools.iter().map(|tool| &tool.declaration["function"]).collect();
         let expected = json!([
             { "name": "a", "description": "A", "parameters": schema },
             { "name": "b", "parameters": { "type": "object" }, "strict": true },
@@ -574,7 +577,10 @@ mod tests {
                 message(json!([{ "type": "tool_result", "tool_use_id": "t", "content": [image] }])),
                 "messages[0].content[0].content[0]",
             ),
-            (message(json!([{ "type": "tool_result", "content": "x" }])), "messages[0].content[0].tool_use_id"),
+            (
+                message(json!([{ "type": "tool_result", "content": "x" }])),
+                "messages[0].content[0].tool_use_id",
+            ),
             (
                 message(json!([{ "type": "document", "source": { "type": "base64", "data": "A" } }])),
                 "messages[0].content[0]",
@@ -593,7 +599,10 @@ mod tests {
             (json!({ "tool_choice": { "type": "tool" } }), "tool_choice.name"),
             (json!({ "tool_choice": { "type": "required" } }), "tool_choice.type"),
             (json!({ "output_config": { "format": { "type": "xml" } } }), "output_config.format.type"),
-            (json!({ "output_config": { "format": { "type": "json_schema" } } }), "output_config.format.schema"),
+            (
+                json!({ "output_config": { "format": { "type": "json_schema" } } }),
+                "output_config.format.schema",
+            ),
         ] {
             let error = read_json(&hello(&body)).unwrap_err();
             assert_eq!(error.param.as_deref(), Some(param), "{body}: {error}");

@@ -557,3 +557,102 @@ impl Items {
         function.map_or_else(|| (None, full_name.to_owned()), |f| (f.namespace.clone(), f.name.clone()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+    use crate::engine::{CallUpdate, Timings};
+
+    /// Two calls; the arguments of the second one in pieces, and perhaps cut.
+    fn updates(n_byte: usize, finish: Finish, is_cut: bool) -> Vec<Update> {
+        let mut updates = vec![Update::Started { n_prompt: 10, n_cached: 4 }];
+        for (index, name, text) in [(0, "ls", "{}"), (1, "git__log", r#"{"n":3}"#)] {
+            updates.push(Update::Call(CallUpdate::Begin { index, name: name.into() }));
+            let more = text.as_bytes().chunks(n_byte).map(|b| String::from_utf8(b.into()).unwrap());
+            updates.extend(more.map(|json| Update::Call(CallUpdate::Arguments { index, json })));
+            if index == 0 || !is_cut {
+                updates.push(Update::Call(CallUpdate::End { index }));
+            }
+        }
+        updates.push(Update::Done(Done { finish, n_reasoning: 0, timings: Timings::default() }));
+        updates
+    }
+
+    fn write(updates: Vec<Update>) -> (Vec<Value>, Value) {
+        let function = |full_name: &str, namespace: Option<&str>, name: &str| Function {
+            full_name: full_name.into(),
+            namespace: namespace.map(str::to_owned),
+            name: name.into(),
+        };
+        let functions = vec![function("ls", None, "ls"), function("git__log", Some("git"), "log")];
+        let settings = ResponseSettings::new(&Map::new(), functions, false, false);
+        let mut writer = ResponseWriter::new(settings, "m".into());
+        let mut events = vec![writer.begin()];
+        events.extend(updates.into_iter().flat_map(|update| writer.update(update)));
+        let events = events.iter().map(|event| serde_json::to_value(event).unwrap()).collect();
+        (events, serde_json::to_value(writer.into_response()).unwrap())
+    }
+
+    /// A12: functions of groups would be called by names that clients do not know, or results would not find their call.
+    #[test]
+    fn calls_are_told_in_order() {
+        let (mut events, response) = write(updates(100, Finish::Stop(0), false));
+        let output = &response["output"];
+        let id = |i: usize| output[i]["id"].clone();
+        assert_ne!(output[0]["call_id"], output[1]["call_id"]);
+        let expected = json!([
+            { "type": "function_call", "id": id(0), "status": "completed", "call_id": output[0]["call_id"],
+              "name": "ls", "arguments": "{}" },
+            { "type": "function_call", "id": id(1), "status": "completed", "call_id": output[1]["call_id"],
+              "namespace": "git", "name": "log", "arguments": r#"{"n":3}"# },
+        ]);
+        assert_eq!(*output, expected);
+        for (i, event) in events.iter_mut().enumerate() {
+            assert_eq!(event.as_object_mut().unwrap().remove("sequence_number"), Some(i.into()));
+        }
+        let begun = |i: usize| {
+            let mut item = output[i].clone();
+            (item["status"], item["arguments"]) = ("in_progress".into(), "".into());
+            item
+        };
+        let of_call = |i: usize, name: &str, text: &str| {
+            let place = json!({ "item_id": id(i), "output_index": i });
+            let with = |more: Value| {
+                let mut event = place.clone();
+                event.as_object_mut().unwrap().extend(more.as_object().unwrap().clone());
+                event
+            };
+            [
+                json!({ "type": "response.output_item.added", "output_index": i, "item": begun(i) }),
+                with(json!({ "type": "response.function_call_arguments.delta", "delta": text })),
+                with(
+                    json!({ "type": "response.function_call_arguments.done", "name": name, "arguments": text }),
+                ),
+                json!({ "type": "response.output_item.done", "output_index": i, "item": output[i] }),
+            ]
+        };
+        let middle: Vec<Value> =
+            of_call(0, "ls", "{}").into_iter().chain(of_call(1, "log", r#"{"n":3}"#)).collect();
+        assert_eq!(events[2..events.len() - 1], middle);
+        assert_eq!(events[events.len() - 1], json!({ "type": "response.completed", "response": response }));
+        let (bytes, same) = write(updates(1, Finish::Stop(0), false));
+        assert!(events.len() < bytes.len());
+        for i in [0, 1] {
+            assert_eq!(same["output"][i]["arguments"], output[i]["arguments"], "one byte at a time");
+        }
+    }
+
+    /// T21: a call that was cut would be run.
+    #[test]
+    fn a_cut_call_is_not_told_as_done() {
+        for (is_cut, n_call) in [(true, 1), (false, 2)] {
+            let (events, response) = write(updates(3, Finish::Length, is_cut));
+            let n = |kind: &str| events.iter().filter(|event| event["type"] == kind).count();
+            assert_eq!((n("response.output_item.done"), n("response.incomplete")), (n_call, 1));
+            assert_eq!(response["output"].as_array().unwrap().len(), n_call);
+            assert_eq!(response["status"], "incomplete");
+        }
+    }
+}

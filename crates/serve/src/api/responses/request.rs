@@ -440,3 +440,215 @@ fn response_format(fields: &Fields<'_>, limits: &Limits) -> Result<ResponseForma
         _ => Err(format.error("type", "must be text, json_object or json_schema")),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read_json(body: &Value) -> Result<Asked, ApiError> {
+        read(body.as_object().unwrap(), &ServeOptions::new("m", 100, 100))
+    }
+
+    fn hello(more: &Value) -> Value {
+        let mut body = json!({ "model": "m", "input": "hi" });
+        for (key, value) in more.as_object().unwrap() {
+            body[key] = value.clone();
+        }
+        body
+    }
+
+    fn check_input(name: &str, input: &Value, expected: &Value, n_skipped: usize) {
+        let asked = read_json(&json!({ "input": input })).unwrap();
+        assert_eq!(serde_json::to_value(&asked.chat.messages).unwrap(), *expected, "{name}");
+        let n_line = asked.skipped.line().map_or(0, |line| line.matches("input[").count());
+        assert_eq!(n_line, n_skipped, "{name}: {:?}", asked.skipped);
+    }
+
+    /// Parts of a conversation would be lost, or told by somebody else, or in another order.
+    #[test]
+    fn items_become_messages() {
+        let message =
+            |role: &str, content: Value| json!({ "type": "message", "role": role, "content": content });
+        let call = |id: &str, arguments: &str| json!({ "type": "function_call", "id": "fc_1", "call_id": id, "name": "ls", "arguments": arguments });
+        let output = |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
+        let user = |text: &str| json!({ "role": "user", "content": text });
+        check_input("text", &json!("hi"), &json!([user("hi")]), 0);
+        check_input(
+            "easy messages",
+            &json!([{ "role": "developer", "content": "D" }, { "role": "user", "content": "hi" }]),
+            &json!([{ "role": "developer", "content": "D" }, user("hi")]),
+            0,
+        );
+        check_input(
+            "parts",
+            &json!([
+                message(
+                    "user",
+                    json!([{ "type": "input_text", "text": "a" }, { "type": "input_text", "text": "b" }])
+                ),
+                message(
+                    "assistant",
+                    json!([
+                        { "type": "output_text", "text": "c", "annotations": [] },
+                        { "type": "output_text", "text": "d" },
+                    ])
+                ),
+                message("user", json!([])),
+            ]),
+            &json!([user("a\n\nb"), { "role": "assistant", "content": "cd" }, user("")]),
+            0,
+        );
+        check_input(
+            "a turn with calls (A37: with its thinking)",
+            &json!([
+                message("user", json!("list")),
+                { "type": "reasoning", "id": "rs_1", "summary": [], "content": [{ "type": "reasoning_text", "text": "hm" }] },
+                message("assistant", json!("Let me look.")),
+                call("c1", "{\"path\":\"a\"}"),
+                call("c2", ""),
+                output("c1", json!("a.txt")),
+                output("c2", json!([{ "type": "input_text", "text": "b.txt" }])),
+                { "type": "reasoning", "summary": [{ "type": "summary_text", "text": "so" }] },
+                message("assistant", json!("Done.")),
+                message("user", json!("thanks")),
+            ]),
+            &json!([
+                user("list"),
+                {
+                    "role": "assistant",
+                    "content": "Let me look.",
+                    "reasoning_content": "hm",
+                    "tool_calls": [
+                        { "id": "c1", "function": { "name": "ls", "arguments": "{\"path\":\"a\"}" } },
+                        { "id": "c2", "function": { "name": "ls", "arguments": "" } },
+                    ],
+                },
+                { "role": "tool", "content": "a.txt", "tool_call_id": "c1" },
+                { "role": "tool", "content": "b.txt", "tool_call_id": "c2" },
+                { "role": "assistant", "content": "Done.", "reasoning_content": "so" },
+                user("thanks"),
+            ]),
+            0,
+        );
+        check_input(
+            "thinking that only we can read, and what is not known",
+            &json!([
+                { "type": "reasoning", "summary": [], "encrypted_content": "flash-moe:hm" },
+                { "type": "function_call", "call_id": "c", "namespace": "mcp__git__", "name": "log", "arguments": "{}" },
+                { "type": "web_search_call", "id": "w", "status": "completed" },
+                { "type": "custom_tool_call", "call_id": "x", "name": "apply_patch", "input": "…" },
+                { "type": "reasoning", "summary": [], "encrypted_content": "gAAAA" },
+            ]),
+            &json!([{
+                "role": "assistant",
+                "content": null,
+                "reasoning_content": "hm",
+                "tool_calls": [{ "id": "c", "function": { "name": "mcp__git__log", "arguments": "{}" } }],
+            }]),
+            2,
+        );
+        let asked = read_json(&hello(&json!({ "instructions": "S" }))).unwrap();
+        assert_eq!(asked.chat.messages, [Message::system("S"), Message::user("hi")]);
+    }
+
+    /// A12, A14: tools that are nested or unknown would be an error, or a choice would be ignored.
+    #[test]
+    fn tools_and_the_choice_among_them() {
+        let schema = json!({ "type": "object" });
+        let tools = json!([
+            { "type": "function", "name": "ls", "description": "lists", "parameters": schema, "strict": false },
+            { "type": "web_search" },
+            { "type": "custom", "name": "apply_patch", "format": { "type": "grammar" } },
+            { "type": "namespace", "name": "git", "description": "", "tools": [
+                { "type": "function", "name": "log", "parameters": null },
+                { "type": "custom", "name": "raw" },
+            ] },
+        ]);
+        let asked = read_json(&hello(&json!({ "tools": tools }))).unwrap();
+        let declared: Vec<&Value> =
+            asked.chat.tools.iter().map(|tool| &tool.declaration["function"]).collect();
+        let expected = json!([
+            { "name": "ls", "description": "lists", "parameters": schema, "strict": false },
+            { "name": "git__log" },
+        ]);
+        assert_eq!(json!(declared), expected);
+        let line = asked.skipped.line().unwrap();
+        let skipped = r#"tools[1] ("web_search"), tools[2] ("custom"), tools[3].tools[1] ("custom")"#;
+        assert!(line.ends_with(skipped), "{line}");
+        let log = json!({ "type": "function", "name": "log", "namespace": "git" });
+        for (choice, expected, n_tool) in [
+            (json!("auto"), ToolChoice::Auto, 2),
+            (json!("none"), ToolChoice::None, 2),
+            (json!("required"), ToolChoice::Required, 2),
+            (json!({ "type": "function", "name": "ls" }), ToolChoice::Named("ls".into()), 2),
+            (log.clone(), ToolChoice::Named("git__log".into()), 2),
+            (json!({ "type": "allowed_tools", "mode": "required", "tools": [log] }), ToolChoice::Required, 1),
+        ] {
+            let asked = read_json(&hello(&json!({ "tools": tools, "tool_choice": choice }))).unwrap();
+            assert_eq!((asked.chat.tool_choice, asked.chat.tools.len()), (expected, n_tool), "{choice}");
+        }
+    }
+
+    /// A31: options, thinking above all, would have no effect.
+    #[test]
+    fn options_reach_the_answer() {
+        let schema = json!({ "type": "object" });
+        let format = json!({ "type": "json_schema", "name": "n", "schema": schema, "strict": true });
+        let asked = read_json(&hello(&json!({
+            "temperature": 0.5, "top_p": 0.9, "max_output_tokens": 7, "parallel_tool_calls": false,
+            "reasoning": { "effort": "none", "summary": "auto" }, "text": { "format": format, "verbosity": "low" },
+            "store": true, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k", "background": false,
+        })))
+        .unwrap();
+        let sampling = &asked.wishes.sampling;
+        assert_eq!((sampling.temperature, sampling.top_p), (Some(0.5), Some(0.9)));
+        assert_eq!((asked.wishes.max_tokens, asked.chat.single_call), (Some(7), true));
+        assert_eq!(asked.wishes.thinking, Thinking::OFF);
+        assert_eq!(asked.chat.response, ResponseFormat::JsonSchema(schema));
+        let low = read_json(&hello(&json!({ "reasoning": { "effort": "low" } }))).unwrap();
+        assert_eq!(low.wishes.thinking.is_on, Some(true));
+        assert!(low.wishes.thinking.budget.is_some());
+        assert_eq!(read_json(&hello(&json!({}))).unwrap().wishes.thinking, Thinking::default());
+    }
+
+    /// Mistakes would be answered as if they were none, or without their place.
+    #[test]
+    fn mistakes_are_named() {
+        let item = |item: Value| json!({ "input": [item] });
+        let image = json!([{ "type": "input_image", "image_url": "data:image/png;base64,AA" }]);
+        for (body, param) in [
+            (json!({ "input": null }), "input"),
+            (json!({ "input": [] }), "input"),
+            (json!({ "input": 7 }), "input"),
+            (item(json!("x")), "input[0]"),
+            (item(json!({ "content": "x" })), "input[0].role"),
+            (item(json!({ "role": "wizard", "content": "x" })), "input[0].role"),
+            (item(json!({ "role": "user", "content": 7 })), "input[0].content"),
+            // A29
+            (item(json!({ "role": "user", "content": image })), "input[0].content[0]"),
+            (item(json!({ "type": "function_call", "call_id": "c" })), "input[0].name"),
+            (item(json!({ "type": "item_reference", "id": "x" })), "input[0]"),
+            (json!({ "previous_response_id": "resp_1" }), "previous_response_id"),
+            (json!({ "conversation": "conv_1" }), "conversation"),
+            (json!({ "prompt": { "id": "p" } }), "prompt"),
+            (json!({ "background": true }), "background"),
+            (json!({ "include": ["message.output_text.logprobs"] }), "include"),
+            (json!({ "top_logprobs": 3 }), "top_logprobs"),
+            (json!({ "max_output_tokens": 0 }), "max_output_tokens"),
+            (json!({ "reasoning": { "effort": "huge" } }), "reasoning.effort"),
+            (json!({ "text": { "format": { "type": "xml" } } }), "text.format.type"),
+            (json!({ "text": { "format": { "type": "json_schema", "name": "n" } } }), "text.format.schema"),
+            (json!({ "tools": [{ "name": "x" }] }), "tools[0].type"),
+            (json!({ "tools": [{ "type": "function" }] }), "tools[0].name"),
+            (json!({ "tools": [{ "type": "function", "name": "" }] }), "tools[0]"),
+            (json!({ "tool_choice": "required" }), "tool_choice"),
+            (json!({ "tool_choice": "sometimes" }), "tool_choice"),
+            (json!({ "tool_choice": { "type": "function", "name": "x" } }), "tool_choice.name"),
+            (json!({ "tool_choice": { "type": "web_search" } }), "tool_choice"),
+            (json!({ "metadata": { "a": 1 } }), "metadata"),
+        ] {
+            let error = read_json(&hello(&body)).unwrap_err();
+            assert_eq!(error.param.as_deref(), Some(param), "{body}: {error}");
+        }
+    }
+}
