@@ -94,6 +94,7 @@ class Page:
 
     def wait(self):
         expect(self.page.locator("#send")).to_be_visible()
+        expect(self.page.locator("[aria-busy]")).to_have_count(0)
 
     def answer(self):
         return self.page.locator(".message[data-role=assistant]").last

@@ -97,6 +97,14 @@ def pieces(markdown, size=7):
     return [text(markdown[i:i + size]) for i in range(0, len(markdown), size)]
 
 
+def long_answer():
+    """A gate after each ten of its 200 paragraphs."""
+    for i in range(200):
+        yield text(f"Paragraph {i} of a long answer.\n\n")
+        if i % 10 == 9:
+            yield "gate", f"long{i // 10}"
+
+
 SCRIPTS = {
     "hello": [("raw", ": waiting\n\n"), text("Hello"), text(" **world**"), text("!"), last()],
     "other": [text("Another answer."), last()],
@@ -118,7 +126,7 @@ SCRIPTS = {
     "length": [text("Cut of"), last("length")],
     "nulls": [text("Ok"), last(**dict.fromkeys(timings()))],
     "definition": [text("See [it][1].\n\nMore.\n\n"), ("gate", "definition"), text("[1]: https://example.org/it\n"), last()],
-    "long": [*[text(f"Paragraph {i} of a long answer.\n\n") for i in range(400)], last()],
+    "long": [*long_answer(), last()],
     "tail": [*[text(f"Paragraph {i}.\n\n") for i in range(60)], ("gate", "tail"), text("The end."), last()],
     "after-tools": [text("It is **sunny** in Paris."), last()],
     "continued": [text(" and the rest."), last()],

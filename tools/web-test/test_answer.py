@@ -86,15 +86,18 @@ def test_code_can_be_copied(page, model):
 
 def test_a_long_answer_renders_each_block_once(page, model):
     """The work for an answer grows with the square of its length."""
-    page.ask("long")
-    expect(page.answer().locator(".content p")).to_have_count(400)
-    texts = page.answer().locator(".content p").all_inner_texts()
-    assert texts == [f"Paragraph {i} of a long answer." for i in range(400)]
-    whole = sum(len(f"Paragraph {i} of a long answer.\n\n") for i in range(400))
-    sent = sum(len(render["markdown"]) for render in model.renders)
-    n_render = len(model.renders)
-    # Twice for all of it, and once more for each render's last block and what came since.
-    assert sent < 3 * whole + 200 * n_render, (sent, whole, n_render)
+    page.say("long")
+    for i in range(20):
+        expect(page.answer().locator(".content p")).to_have_count(10 * (i + 1))
+        model.gate(f"long{i}").set()
+    page.wait()
+    paragraphs = [f"Paragraph {i} of a long answer." for i in range(200)]
+    assert page.answer().locator(".content p").all_inner_texts() == paragraphs
+    whole = sum(len(paragraph) + 2 for paragraph in paragraphs)
+    sent = [len(render["markdown"]) for render in model.renders]
+    assert len(sent) > 20
+    # All of it as it comes and once more at the end, and each time the block before, which might still have changed.
+    assert sum(sent) < 2 * whole + 100 * len(sent), (sum(sent), whole, len(sent))
 
 
 def test_links_defined_at_the_end_work(page, model):

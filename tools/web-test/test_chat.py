@@ -267,6 +267,7 @@ def test_damaged_exports_are_refused(page, model):
     cases = [
         ("{", "is not JSON"),
         ("[]", "was not exported from this page"),
+        ('{"format": "other", "conversations": []}', "was not exported from this page"),
         (file(messages=None), "no messages"),
         (file(title=1), '"title" is not a text'),
         (file(head="b"), "newest message is missing"),

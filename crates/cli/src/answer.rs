@@ -2,28 +2,59 @@
 
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
+use std::time::Instant;
 
-use generate::{Channel, Event, Finish, GenerateOptions, Prompt, TextModel, generate};
+use generate::{
+    CallEvent, Channel, Event, Finish, FunctionCall, GenerateOptions, Prepared, Prompt, TextModel, ToolCall,
+    generate,
+};
 use kernels::Backend;
 
+use crate::error::CliError;
+use crate::flags::AnswerFlags;
 use crate::interrupt::Answering;
 use crate::meter::{Cost, Counts, Metered};
-use crate::output::{AnswerPrinter, note};
+use crate::output::{AnswerPrinter, View, note};
 use crate::size::Size;
-use crate::timing;
+use crate::status::Status;
+use crate::{text, timing};
 
 /// What came out.
+#[derive(Debug)]
 pub(crate) struct Answer {
     pub(crate) finish: Finish,
-    /// The answer without thinking.
+    /// The answer without thinking and calls.
     pub(crate) text: String,
     pub(crate) thinking: String,
+    /// Complete calls of tools.
+    pub(crate) calls: Vec<ToolCall>,
     pub(crate) prefill: Cost,
     pub(crate) decode: Cost,
     /// Tokens of prompt and answer.
     pub(crate) n_prompt: usize,
     pub(crate) n_reused: usize,
     pub(crate) n_generated: usize,
+}
+
+/// What an answer to this prompt is generated with.
+///
+/// # Errors
+/// A sampling parameter is out of range.
+pub(crate) fn options(
+    text_model: &TextModel,
+    prepared: &Prepared,
+    flags: &AnswerFlags,
+) -> Result<GenerateOptions, CliError> {
+    Ok(GenerateOptions {
+        sampling: text::sampling(text_model, &flags.sampling)?,
+        stop_ids: text_model.stop_ids().to_vec(),
+        stop_texts: flags.stop.clone(),
+        max_tokens: flags.max_tokens,
+        thinking_budget: flags.think_budget,
+        output: prepared.output.clone(),
+        constraint: prepared.constraint.clone(),
+        ..GenerateOptions::default()
+    })
 }
 
 /// Generates and shows an answer. Ends early when interrupted, or when nobody reads it any more.
@@ -33,20 +64,22 @@ pub(crate) fn answer<B: Backend>(
     prompt: &Prompt,
     options: &GenerateOptions,
     answering: &Answering,
-    is_json: bool,
+    view: View,
 ) -> anyhow::Result<Answer> {
-    let mut printer = AnswerPrinter::new(is_json);
-    let (mut text, mut thinking) = (String::new(), String::new());
+    let mut printer = AnswerPrinter::new(view);
+    let mut status = Status::new(model.gauge());
+    let mut said = Said::default();
     let mut shown: io::Result<()> = Ok(());
     let outcome = generate(model, text_model.tokenizer(), &prompt.ids, options, &mut |event| {
-        if let Event::Text { channel, text: piece } = event
-            && shown.is_ok()
-        {
-            match channel {
-                Channel::Thinking => thinking.push_str(piece),
-                Channel::Answer => text.push_str(piece),
-            }
-            shown = printer.text(channel, piece);
+        if shown.is_ok() {
+            said.take(event);
+            shown = match event {
+                Event::Text { channel, text } => printer.text(channel, text),
+                Event::Token { .. } => {
+                    status.update(Instant::now(), said.channel()).map_or(Ok(()), |line| printer.status(line))
+                }
+                Event::PromptProgress { .. } | Event::Call(_) => Ok(()),
+            };
         }
         if shown.is_err() { ControlFlow::Break(()) } else { answering.flow() }
     });
@@ -56,8 +89,9 @@ pub(crate) fn answer<B: Backend>(
     let (prefill, decode) = model.take();
     Ok(Answer {
         finish: outcome.finish,
-        text,
-        thinking,
+        text: said.text,
+        thinking: said.thinking,
+        calls: said.calls,
         prefill,
         decode,
         n_prompt: outcome.n_prompt,
@@ -66,10 +100,49 @@ pub(crate) fn answer<B: Backend>(
     })
 }
 
+/// An answer so far.
+#[derive(Debug, Default)]
+struct Said {
+    text: String,
+    thinking: String,
+    calls: Vec<ToolCall>,
+    /// The call that is being written: one that does not end is none.
+    open: Option<(String, String)>,
+}
+
+impl Said {
+    fn take(&mut self, event: Event<'_>) {
+        match event {
+            Event::Text { channel: Channel::Thinking, text } => self.thinking.push_str(text),
+            Event::Text { channel: Channel::Answer, text } => self.text.push_str(text),
+            Event::Call(CallEvent::Begin { name, .. }) => self.open = Some((name.to_owned(), String::new())),
+            Event::Call(CallEvent::Arguments { json, .. }) => {
+                if let Some((_, arguments)) = &mut self.open {
+                    arguments.push_str(json);
+                }
+            }
+            Event::Call(CallEvent::End { .. }) => {
+                if let Some((name, arguments)) = self.open.take() {
+                    let function = FunctionCall { name, arguments: arguments.into() };
+                    self.calls.push(ToolCall { id: None, function });
+                }
+            }
+            Event::PromptProgress { .. } | Event::Token { .. } => {}
+        }
+    }
+
+    /// What it ends in.
+    fn channel(&self) -> Channel {
+        let is_thinking = self.text.is_empty() && self.calls.is_empty() && self.open.is_none();
+        if is_thinking && !self.thinking.is_empty() { Channel::Thinking } else { Channel::Answer }
+    }
+}
+
 impl Answer {
     /// The name that `--json` has for how it ended.
     pub(crate) fn finish_reason(&self) -> &'static str {
         match self.finish {
+            Finish::Stop(_) | Finish::StopText(_) if !self.calls.is_empty() => "tool_calls",
             Finish::Stop(_) | Finish::StopText(_) => "stop",
             Finish::Length => "length",
             Finish::ContextFull => "context_full",
@@ -112,5 +185,39 @@ impl Answer {
             100.0 * both.hit_rate().unwrap_or_default(),
             Size(both.stream.read_bytes),
         )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Half a call would be run, or a whole one be lost or mixed up with another.
+    #[test]
+    fn only_complete_calls_count() {
+        let mut said = Said::default();
+        let begin = |index, name| Event::Call(CallEvent::Begin { index, name });
+        let json = |index, json| Event::Call(CallEvent::Arguments { index, json });
+        let end = |index| Event::Call(CallEvent::End { index });
+        assert_eq!(said.channel(), Channel::Answer);
+        said.take(Event::Text { channel: Channel::Thinking, text: "hm" });
+        assert_eq!(said.channel(), Channel::Thinking);
+        let events = [
+            Event::Text { channel: Channel::Answer, text: "Let me see." },
+            begin(0, "f"),
+            json(0, "{\"a\":"),
+            json(0, " 1}"),
+            end(0),
+            begin(1, "g"),
+            json(1, "{}"),
+            end(1),
+            begin(2, "f"),
+            json(2, "{\"a\""),
+        ];
+        events.into_iter().for_each(|event| said.take(event));
+        let calls: Vec<_> = said.calls.iter().map(|call| &call.function).collect();
+        let call = |name: &str, json: &str| FunctionCall { name: name.into(), arguments: json.into() };
+        assert_eq!(calls, [&call("f", "{\"a\": 1}"), &call("g", "{}")]);
+        assert_eq!((said.text.as_str(), said.channel()), ("Let me see.", Channel::Answer));
     }
 }

@@ -28,6 +28,8 @@ pub(crate) enum Command {
     Run(RunFlags),
     /// Chat in the terminal (without MODEL: with the demo model inside this program).
     Chat(ChatFlags),
+    /// Answer over HTTP, like the OpenAI API, with a web page (without MODEL: with the demo model inside this program).
+    Serve(Box<ServeFlags>),
     /// Turn a checkpoint (a folder of safetensors files) into a store.
     Pack(PackFlags),
     /// Say what a store is: shapes, sizes, bytes per token, memory plan.
@@ -54,11 +56,14 @@ pub(crate) struct RunFlags {
     #[arg(value_name = "PROMPT")]
     pub(crate) second: Option<String>,
     /// The prompt is the whole text: no chat template, special tokens in it count.
-    #[arg(long)]
+    #[arg(long, conflicts_with_all = ["schema", "system", "file", "tools", "think", "think_budget"])]
     pub(crate) raw: bool,
     /// Result as JSON on standard output, everything else on standard error.
     #[arg(long)]
     pub(crate) json: bool,
+    /// The answer is JSON that this JSON schema accepts.
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) schema: Option<PathBuf>,
     /// Write down which experts each token uses, for `bench --trace`.
     #[arg(long, value_name = "FILE")]
     pub(crate) record_routing: Option<PathBuf>,
@@ -72,10 +77,73 @@ pub(crate) struct RunFlags {
 pub(crate) struct ChatFlags {
     /// A store (see `pack`).
     pub(crate) model: Option<PathBuf>,
+    /// The model may ask to run commands of the shell: each is shown, and run only after a yes.
+    #[arg(long)]
+    pub(crate) shell: bool,
     #[command(flatten)]
     pub(crate) answer: AnswerFlags,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ServeFlags {
+    /// A store (see `pack`).
+    pub(crate) model: Option<PathBuf>,
+    /// Address to listen on: anything but this machine alone needs --api-key or --no-auth.
+    #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
+    pub(crate) host: String,
+    /// Port to listen on; 0 is any that is free.
+    #[arg(long, value_name = "N", default_value_t = 8080)]
+    pub(crate) port: u16,
+    /// Key that requests must carry [default: the environment variable FLASH_MOE_API_KEY, which other users cannot see].
+    #[arg(long, value_name = "KEY")]
+    pub(crate) api_key: Option<String>,
+    /// File with keys, one a line.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) api_key_file: Option<PathBuf>,
+    /// Answer everybody who can reach the address.
+    #[arg(long, conflicts_with_all = ["api_key", "api_key_file"])]
+    pub(crate) no_auth: bool,
+    /// Another name of this host that requests may use; repeatable.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) allowed_host: Vec<String>,
+    /// Origin of web pages that may use the server, such as https://chat.example.org; repeatable. Pages of this machine
+    /// may.
+    #[arg(long, value_name = "ORIGIN")]
+    pub(crate) allowed_origin: Vec<String>,
+    /// Name of the model for clients, before its own; repeatable.
+    #[arg(long, value_name = "NAME")]
+    pub(crate) alias: Vec<String>,
+    /// Answers that are made at the same time, each with a context of its own [default: up to 4, if memory allows].
+    #[arg(long, value_name = "N", value_parser = parallel())]
+    pub(crate) parallel: Option<usize>,
+    /// Requests that may wait besides.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = at_least_one())]
+    pub(crate) queue: usize,
+    /// Most tokens of an answer, where a request does not say [default: what the context has left].
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) max_tokens: Option<usize>,
+    /// Let the model think before it answers, where a request does not say [default: as its template has it].
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) think: Option<OnOff>,
+    /// Most tokens of thinking, where a request does not say [default: no limit].
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) think_budget: Option<usize>,
+    /// Field of answers that thinking goes to.
+    #[arg(long, value_name = "NAME", default_value = "reasoning_content")]
+    pub(crate) reasoning_field: ReasoningField,
+    #[command(flatten)]
+    pub(crate) sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[value(rename_all = "snake_case")]
+pub(crate) enum ReasoningField {
+    ReasoningContent,
+    Reasoning,
 }
 
 /// How an answer is made.
@@ -87,6 +155,24 @@ pub(crate) struct AnswerFlags {
     /// Let the model think before it answers [default: as its template has it].
     #[arg(long, value_name = "WHEN")]
     pub(crate) think: Option<OnOff>,
+    /// Most tokens of thinking: then the answer begins.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) think_budget: Option<usize>,
+    /// Do not show thinking.
+    #[arg(long)]
+    pub(crate) hide_thinking: bool,
+    /// What the model is told before the conversation.
+    #[arg(long, value_name = "TEXT")]
+    pub(crate) system: Option<String>,
+    /// Put a text file before the (first) message; repeatable.
+    #[arg(long, value_name = "PATH")]
+    pub(crate) file: Vec<PathBuf>,
+    /// Tools that the model may call: an array of declarations in the form of the OpenAI API.
+    #[arg(long, value_name = "FILE.json")]
+    pub(crate) tools: Option<PathBuf>,
+    /// End the answer before this text; repeatable.
+    #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub(crate) stop: Vec<String>,
     /// Print where the time went, by layer.
     #[arg(long)]
     pub(crate) timing: bool,
@@ -462,6 +548,12 @@ fn n_session() -> impl clap::builder::TypedValueParser<Value = usize> {
     clap::value_parser!(u64).range(1..=N_SESSION_MAX as u64).map(|n| n as usize)
 }
 
+/// Answers at the same time.
+fn parallel() -> impl clap::builder::TypedValueParser<Value = usize> {
+    use clap::builder::TypedValueParser;
+    clap::value_parser!(u64).range(1..=N_SESSION_MAX as u64).map(|n| n as usize)
+}
+
 /// A time that is long enough to measure something.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.05..=600.0).contains(seconds));
@@ -507,6 +599,11 @@ mod tests {
             "bench m --parallel 1,",
             "bench m --parallel 65",
             "run --think maybe",
+            "run --think-budget 0",
+            "run --raw --schema s.json",
+            "run --raw --tools t.json",
+            "run --shell",
+            "run --stop=",
             "bench m --tokens 0",
             "bench m --repeat 0",
             "bench m --measure 0",
@@ -522,7 +619,11 @@ mod tests {
             "eval m --dump-logits a",
             "eval m --ids a --dump-logits b --dialogues c --out d",
             "eval m --dialogues c",
-            "serve",
+            "serve --parallel 0",
+            "serve --parallel 65",
+            "serve --port 65536",
+            "serve --no-auth --api-key k",
+            "serve --reasoning-field thoughts",
             "synth out",
             "synth out --like gpt",
             "synth out --like qwen3-30b --routing zipf:",

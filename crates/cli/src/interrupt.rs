@@ -1,10 +1,15 @@
 //! Ctrl-C ends the answer, not the program; a second one, or one while nothing is being generated, ends it.
+//!
+//! At the prompt of a chat keys are read one by one, and Ctrl-C is a key like others: see `chat/lines.rs`.
 
 use std::fs;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use crate::output;
 
 /// What a signal would mean now.
 static STATE: AtomicU8 = AtomicU8::new(IDLE);
@@ -15,6 +20,12 @@ const INTERRUPTED: u8 = 2;
 /// What shells report for a program that SIGINT ended.
 pub(crate) const EXIT_CODE: u8 = 130;
 
+/// When an answer was last interrupted.
+static LAST: Mutex<Option<Instant>> = Mutex::new(None);
+
+/// Two signals in this time mean: leave.
+const TWICE: Duration = Duration::from_secs(1);
+
 static IS_INSTALLED: AtomicBool = AtomicBool::new(false);
 
 /// From now on signals are ours.
@@ -24,7 +35,10 @@ pub(crate) fn install() -> anyhow::Result<()> {
     }
     ctrlc::set_handler(|| {
         let first = STATE.compare_exchange(ANSWERING, INTERRUPTED, Ordering::SeqCst, Ordering::SeqCst);
-        if first.is_err() {
+        if first.is_ok() {
+            *LAST.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+        } else {
+            output::leave();
             for path in temporaries().drain(..) {
                 let _ = fs::remove_file(path);
             }
@@ -32,6 +46,12 @@ pub(crate) fn install() -> anyhow::Result<()> {
         }
     })?;
     Ok(())
+}
+
+/// Was an answer interrupted just now? It may be over when the second Ctrl-C comes.
+pub(crate) fn was_just_now() -> bool {
+    let last = *LAST.lock().unwrap_or_else(PoisonError::into_inner);
+    last.is_some_and(|last| last.elapsed() < TWICE)
 }
 
 /// Files to remove when a signal ends the program.

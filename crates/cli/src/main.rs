@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 
 mod answer;
+mod attach;
 mod bench;
 mod bytes;
 mod cachedir;
@@ -32,10 +33,13 @@ mod predict;
 mod progress;
 mod report;
 mod run;
+mod serve;
 mod size;
+mod status;
 mod target;
 mod text;
 mod timing;
+mod toolfile;
 mod verify;
 
 use std::process::ExitCode;
@@ -67,6 +71,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
             return Ok(if was_finished { ExitCode::SUCCESS } else { interrupt::EXIT_CODE.into() });
         }
         Command::Chat(flags) => chat::chat(flags)?,
+        Command::Serve(flags) => serve::serve(&flags)?,
         Command::Pack(flags) => pack::pack(&flags)?,
         Command::Inspect(flags) => inspect::inspect(&flags)?,
         Command::Doctor(flags) => doctor::doctor(&flags)?,

@@ -1,7 +1,9 @@
 //! Counts what prefill and decode cost, between the model and whoever feeds it, and shows how far they are.
 
+use std::cell::Cell;
 use std::io::{self, IsTerminal};
 use std::ops::ControlFlow;
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use kernels::Backend;
@@ -60,7 +62,7 @@ impl Counts {
     }
 
     /// What came after `before`.
-    fn since(&self, before: &Self) -> Self {
+    pub(crate) fn since(&self, before: &Self) -> Self {
         Self {
             n_token: self.n_token - before.n_token,
             time: self.time - before.time,
@@ -187,6 +189,20 @@ fn storage_bytes() -> Option<u64> {
     text.lines().find_map(|line| line.strip_prefix("read_bytes: "))?.parse().ok()
 }
 
+/// How far decode is.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Reading {
+    /// Of decode.
+    pub(crate) counts: Counts,
+    /// Tokens in the context.
+    pub(crate) pos: usize,
+    /// Tokens that the context holds.
+    pub(crate) n_ctx: usize,
+}
+
+/// A reading that others see while the model is being used.
+pub(crate) type Gauge = Rc<Cell<Reading>>;
+
 /// The phases, as places in an array.
 const PREFILL: usize = 0;
 const DECODE: usize = 1;
@@ -203,6 +219,7 @@ pub(crate) struct Metered<'a, B: Backend> {
     layers: Vec<LayerStats>, // [n_layer]
     storage_bytes: Option<u64>,
     shown: Option<Shown>,
+    gauge: Gauge,
 }
 
 /// What is shown while the work goes on.
@@ -244,7 +261,13 @@ impl<'a, B: Backend> Metered<'a, B> {
             costs: Default::default(),
             phase: PREFILL,
             shown: None,
+            gauge: Gauge::default(),
         }
+    }
+
+    /// What shows how far decode is.
+    pub(crate) fn gauge(&self) -> Gauge {
+        Rc::clone(&self.gauge)
     }
 
     /// Shows how far the prompt is, and with `is_verbose` statistics now and then.
@@ -333,6 +356,8 @@ impl<B: Backend> TokenModel for Metered<'_, B> {
         {
             shown.bar = bar;
         }
+        let (pos, n_ctx) = (self.session.pos(), self.session.n_ctx());
+        self.gauge.set(Reading { counts: self.costs[DECODE].counts, pos, n_ctx });
         self.show_interval();
         fed.map(|()| self.session.logits())
     }

@@ -13,6 +13,12 @@ use crate::size::Size;
 
 /// Context if neither the user nor the model asks for less.
 const N_CTX_DEFAULT: usize = 8192;
+/// Contexts that a server tries to have, longest first.
+const SERVE_CTX: [usize; 2] = [32_768, 16_384];
+/// Answers that a server makes at the same time if the user does not say.
+const N_PARALLEL_DEFAULT: usize = 4;
+/// Sessions of a server may take this fraction of what dense weights leave, unless the user says more.
+const SESSION_SHARE: u64 = 8;
 /// Share of the available memory that is taken without being asked, in percent: the rest is for the system and for
 /// programs that grow.
 const SHARE_PERCENT: u64 = 80;
@@ -48,6 +54,44 @@ pub(crate) struct Work {
     pub(crate) n_snapshot: u64,
     /// Conversations at a time, each with a context like this; at most [`N_SESSION_MAX`].
     pub(crate) n_session: u64,
+}
+
+impl Work {
+    /// What a server does: conversations of many clients, longer than one that somebody types. More context and more of
+    /// them at a time are taken as long as experts keep most of the memory.
+    pub(crate) fn serving(flags: &EngineFlags, manifest: &Manifest, n_parallel: Option<usize>) -> Self {
+        let machine = Machine {
+            available: Size(stream::available_bytes()),
+            used_bytes: stream::rss_bytes(),
+            n_thread: kernels::Cores::read().n_thread(),
+        };
+        let budget = flags.memory.0.unwrap_or(machine.safe_share());
+        let budget = flags.vram.0.map_or(budget, |vram| budget.min(vram));
+        Self::serving_in(budget, flags.ctx, flags.kv, manifest, n_parallel)
+    }
+
+    fn serving_in(
+        budget: Size,
+        ctx: Option<usize>,
+        kv: KvFormat,
+        manifest: &Manifest,
+        n_parallel: Option<usize>,
+    ) -> Self {
+        let f = Footprint::of(manifest);
+        let spare = budget.0.saturating_sub(f.dense_bytes) / SESSION_SHARE;
+        // Each session has a state to go back to.
+        let fits = |n_session: usize, n_ctx: usize| {
+            n_session as u64 * (f.kv_bytes(kv, n_ctx) + 2 * f.state_bytes) <= spare
+        };
+        let n_least = n_parallel.unwrap_or(1);
+        let longer = SERVE_CTX.into_iter().filter(|&n_ctx| n_ctx <= manifest.config.n_ctx_train);
+        let n_ctx = ctx.or_else(|| longer.into_iter().find(|&n_ctx| fits(n_least, n_ctx)));
+        let for_fit = n_ctx.unwrap_or(manifest.config.n_ctx_train.min(N_CTX_DEFAULT));
+        let n_session = n_parallel
+            .or_else(|| (1..=N_PARALLEL_DEFAULT).rev().find(|&n| fits(n, for_fit)))
+            .unwrap_or(1) as u64;
+        Self { n_ctx, n_feed: None, n_snapshot: n_session, n_session }
+    }
 }
 
 /// Everything decided.
@@ -579,6 +623,30 @@ mod tests {
         assert_eq!(mode(2e9, Cache::Page, 600), CacheMode::Page);
         // Nothing is read when all experts are in slots.
         assert_eq!(mode(0.2e9, Cache::Auto, 4000), CacheMode::Slots);
+    }
+
+    /// A server would give memory to contexts that experts need, or none to a second client where there is plenty.
+    #[test]
+    fn a_server_has_long_contexts_where_there_is_room() {
+        let options = convert::SynthOptions {
+            like: "qwen3.5-35b".into(),
+            n_layer: Some(8),
+            n_vocab: Some(1024),
+            pack: convert::PackOptions { bits: "4".parse().unwrap(), group: 64, roles: vec![] },
+            seed: 0,
+            routing: convert::Routing::Uniform,
+        };
+        let manifest = convert::synth_plan(&options).unwrap().manifest();
+        let check = |mib: u64, ctx, n_parallel, expected: (Option<usize>, u64)| {
+            let work = Work::serving_in(Size(mib * MIB), ctx, KvFormat::F16, &manifest, n_parallel);
+            assert_eq!((work.n_ctx, work.n_session), expected, "{mib} MiB");
+            assert_eq!(work.n_snapshot, work.n_session);
+        };
+        check(1 << 20, None, None, (Some(32_768), 4));
+        check(400, None, None, (None, 1));
+        check(400, None, Some(3), (None, 3));
+        check(400, Some(65_536), Some(2), (Some(65_536), 2));
+        check(1 << 20, Some(4096), None, (Some(4096), 4));
     }
 
     /// A model would be loaded that cannot fit, or refused although it does.

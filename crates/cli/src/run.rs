@@ -1,19 +1,22 @@
 //! `run`: one answer.
 
-use std::io::{self, IsTerminal, Read};
+use std::io::{self, IsTerminal, Read, Write};
 
-use generate::{ChatRequest, Finish, GenerateOptions, Message};
+use generate::{ChatRequest, Finish, FunctionCall, Message, Prepared, ResponseFormat, TextModel, ToolCall};
 use serde::Serialize;
+use serde_json::{Value, json};
 
-use crate::answer::{Answer, answer};
+use crate::answer::{Answer, answer, options};
+use crate::attach::{Attachment, with_files};
 use crate::error::CliError;
 use crate::flags::{ChatFlags, RunFlags};
 use crate::interrupt::Answering;
 use crate::load::load_warm;
 use crate::meter::Metered;
+use crate::output::{View, harmless};
 use crate::plan::Work;
 use crate::report::{Phases, Setting};
-use crate::{chat, report, target, text};
+use crate::{chat, report, target, text, toolfile};
 
 /// `--json` of `run`.
 #[derive(Serialize)]
@@ -23,18 +26,28 @@ struct RunReport<'a> {
     seed: u64,
     text: &'a str,
     thinking: &'a str,
+    tool_calls: Vec<CallReport<'a>>,
     finish_reason: &'static str,
     phases: Phases,
 }
 
+/// A call in the form of the OpenAI API: arguments are a string.
+#[derive(Serialize)]
+struct CallReport<'a> {
+    id: String,
+    r#type: &'static str,
+    function: &'a FunctionCall,
+}
+
 /// Returns false if the user interrupted the answer.
-pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
-    let (model, prompt) = target::model_and_prompt(flags.first, flags.second)?;
+pub(crate) fn run(mut flags: RunFlags) -> anyhow::Result<bool> {
+    let (model, prompt) = target::model_and_prompt(flags.first.take(), flags.second.take())?;
     if prompt.is_none() && io::stdin().is_terminal() {
-        if flags.raw || flags.json || flags.record_routing.is_some() {
-            return Err(CliError::Usage("--raw, --json and --record-routing need a prompt".into()).into());
+        if flags.raw || flags.json || flags.schema.is_some() || flags.record_routing.is_some() {
+            let why = "--raw, --json, --schema and --record-routing need a prompt";
+            return Err(CliError::Usage(why.into()).into());
         }
-        chat::chat(ChatFlags { model, answer: flags.answer, engine: flags.engine })?;
+        chat::chat(ChatFlags { model, shell: false, answer: flags.answer, engine: flags.engine })?;
         return Ok(true);
     }
     let prompt = match prompt {
@@ -44,25 +57,13 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
     if prompt.trim().is_empty() {
         return Err(CliError::EmptyPrompt.into());
     }
+    // What the user gave is checked before the model is loaded, which may take minutes.
+    let request = if flags.raw { None } else { Some(request(&prompt, &flags)?) };
     let store = target::open(model.as_deref())?;
     let text_model = text::load(&store)?;
-    let sampling = text::sampling(&text_model, &flags.answer.sampling)?;
-    let prepared = if flags.raw {
-        text_model.prepare_raw(prompt)?
-    } else {
-        let messages = vec![Message::user(prompt.trim_end())];
-        let thinking = text::thinking(flags.answer.think);
-        text_model.prepare(&ChatRequest { messages, thinking, ..ChatRequest::default() })?
-    };
-    text::tell_warnings(&prepared);
+    let prepared = prepare(&text_model, prompt, request)?;
     let prompt = &prepared.prompt;
-    let options = GenerateOptions {
-        sampling,
-        stop_ids: text_model.stop_ids().to_vec(),
-        max_tokens: flags.answer.max_tokens,
-        output: prepared.output.clone(),
-        ..GenerateOptions::default()
-    };
+    let options = options(&text_model, &prepared, &flags.answer)?;
     let mut loaded = load_warm(
         &store,
         &flags.engine,
@@ -77,8 +78,12 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
     let mut session = loaded.engine.session(loaded.plan.n_ctx);
     let metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len());
     let mut metered = metered.shown(flags.engine.verbose);
-    let answer = answer(&mut metered, &text_model, prompt, &options, &Answering::begin(), flags.json)?;
+    let view = View { is_json: flags.json, hide_thinking: flags.answer.hide_thinking };
+    let answer = answer(&mut metered, &text_model, prompt, &options, &Answering::begin(), view)?;
     loaded.finish();
+    if !flags.json {
+        print_calls(&answer.calls)?;
+    }
     answer.status(flags.engine.verbose, flags.answer.timing);
     if let Some((path, trace)) = flags.record_routing.zip(loaded.engine.take_routing()) {
         trace.write(&path)?;
@@ -89,12 +94,62 @@ pub(crate) fn run(flags: RunFlags) -> anyhow::Result<bool> {
     Ok(answer.finish != Finish::Interrupted)
 }
 
+/// The conversation that this prompt begins.
+fn request(prompt: &str, flags: &RunFlags) -> Result<ChatRequest, CliError> {
+    let files = flags.answer.file.iter().map(|path| Attachment::read(path)).collect::<Result<Vec<_>, _>>()?;
+    let user = Message::user(with_files(&files, prompt.trim_end()));
+    let tools = flags.answer.tools.as_deref().map_or(Ok(Vec::new()), toolfile::tools)?;
+    let schema = flags.schema.as_deref().map(toolfile::schema).transpose()?;
+    Ok(ChatRequest {
+        messages: flags.answer.system.as_deref().map(Message::system).into_iter().chain([user]).collect(),
+        tools,
+        response: schema.map_or(ResponseFormat::Text, ResponseFormat::JsonSchema),
+        thinking: text::thinking(flags.answer.think),
+        ..ChatRequest::default()
+    })
+}
+
+/// `None`: the prompt as it is.
+fn prepare(text: &TextModel, prompt: String, request: Option<ChatRequest>) -> anyhow::Result<Prepared> {
+    let prepared = match request {
+        Some(request) => text.prepare(&request)?,
+        None => text.prepare_raw(prompt)?,
+    };
+    text::tell_warnings(&prepared);
+    Ok(prepared)
+}
+
+/// Each call as a line of JSON.
+fn print_calls(calls: &[ToolCall]) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    for call in calls {
+        let line = call_line(call).to_string();
+        let line = if out.is_terminal() { harmless(&line) } else { line };
+        writeln!(out, "{line}")?;
+    }
+    Ok(())
+}
+
+fn call_line(call: &ToolCall) -> Value {
+    let FunctionCall { name, arguments } = &call.function;
+    let object = arguments.as_str().and_then(|json| serde_json::from_str(json).ok());
+    json!({ "name": name, "arguments": object.unwrap_or_else(|| arguments.clone()) })
+}
+
 fn print(setting: Setting, seed: u64, answer: &Answer) -> anyhow::Result<()> {
+    let calls = answer.calls.iter().enumerate();
     report::print(&RunReport {
         setting,
         seed,
         text: &answer.text,
         thinking: &answer.thinking,
+        tool_calls: calls
+            .map(|(n, call)| CallReport {
+                id: format!("call_{n}"),
+                r#type: "function",
+                function: &call.function,
+            })
+            .collect(),
         finish_reason: answer.finish_reason(),
         phases: Phases::of(&answer.prefill, &answer.decode),
     })

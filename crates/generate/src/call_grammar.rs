@@ -4,8 +4,9 @@
 //! an error. In the XML form parameters come in any order, each at most once and the required ones always;
 //! undeclared ones only if the schema says `"additionalProperties": true` (or a schema), or says nothing of its
 //! parameters at all. Text values are free up to `</parameter>`, as far as `enum`, `pattern`, `minLength` and
-//! `maxLength` let them; the envelope's own tags are never part of a value. Everything else is JSON. In the JSON
-//! form arguments come in the schema's order.
+//! `maxLength` let them; what would read as the end of a value is never part of one. Everything else is JSON, and
+//! constants may be spelt as in Python, which is how templates print them. In the JSON form arguments come in the
+//! schema's order.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -31,14 +32,31 @@ const LENGTH_MAX: u64 = 4096;
 /// References to references.
 const REFS_MAX: usize = 16;
 
+const NULL: [&str; 2] = ["null", "None"];
+const TRUE: [&str; 2] = ["true", "True"];
+const FALSE: [&str; 2] = ["false", "False"];
+/// Types whose values are words.
+const CONSTANTS: [(&str, &[&str]); 2] = [("null", &NULL), ("boolean", &["true", "True", "false", "False"])];
+
 /// Terminals that rules of calls share: what no value contains, and names of undeclared parameters.
 const TERMINALS: &str = r"
-CLEAN: ~/(?s:.*)(<\/parameter>|<\/function>|<\/tool_call>|<parameter=|<function=)(?s:.*)/
+CLEAN: ~/((?s:.*)(<\/parameter>|<\/tool_call>|<\/function>\s*<|\n<parameter=)|<parameter=)(?s:.*)/
 TEXT: /(?s:.*)/ & CLEAN
 text[lazy]: TEXT END
 END: /\n<\/parameter>\n/
 NAME: /[A-Za-z_][A-Za-z0-9_.\-]{0,63}/
 ";
+
+/// How much of the tools' schemas goes into a grammar. Strict tools are held to theirs at all of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Care {
+    /// All, as it is.
+    Plain,
+    /// All of those that compile, which is tried one by one.
+    Checked,
+    /// Only names of tools and parameters.
+    Loose,
+}
 
 /// Rules of one request's calls.
 pub(crate) struct CallGrammar {
@@ -60,15 +78,14 @@ impl Calls {
 }
 
 impl CallGrammar {
-    /// `None`: nothing is called, or calls are free. `is_checked`: each tool's rules are compiled to find those that
-    /// cannot be.
+    /// `None`: nothing is called, or calls are free.
     ///
     /// # Errors
     /// A named tool is not there, or a tool's schema cannot be held to though it must.
     pub(crate) fn new(
         request: &ChatRequest,
         basis: &Basis<'_>,
-        is_checked: bool,
+        care: Care,
     ) -> Result<Option<Self>, GenerateError> {
         let is_free = request.tool_choice == ToolChoice::Auto;
         let tools: Vec<&Tool> = match &request.tool_choice {
@@ -97,7 +114,7 @@ impl CallGrammar {
         for tool in tools {
             check_name(&format!("the name of tool {:?}", tool.name), &tool.name)?;
             if !names.contains(&tool.name.as_str()) {
-                rules += &tool_rules(tool, names.len(), basis, is_checked)?;
+                rules += &tool_rules(tool, names.len(), basis, care)?;
                 names.push(&tool.name);
             }
         }
@@ -130,11 +147,12 @@ impl CallGrammar {
 }
 
 /// Rules of one tool, `call{i}` first. What cannot be held to is left out, unless the tool is strict.
-fn tool_rules(tool: &Tool, i: usize, basis: &Basis<'_>, is_checked: bool) -> Result<String, GenerateError> {
+fn tool_rules(tool: &Tool, i: usize, basis: &Basis<'_>, care: Care) -> Result<String, GenerateError> {
     let what = format!("the parameters of tool {:?}", tool.name);
-    let rules = ToolRules { tool, i, what: &what, basis, loose: false };
+    let loose = care == Care::Loose && !tool.strict;
+    let rules = ToolRules { tool, i, what: &what, basis, loose };
     let text = match rules.build() {
-        Ok(text) if is_checked => {
+        Ok(text) if care == Care::Checked => {
             let shared = if basis.call_format == CallFormat::Xml { TERMINALS } else { "" };
             let source = format!("start: call{i}\n{shared}{text}");
             basis.grammars.compile_once(&what, &source).map(|_| text)
@@ -205,24 +223,21 @@ impl ToolRules<'_> {
             .filter_map(Value::as_str)
             .collect();
         // The required ones have the low bits.
+        let writable = properties.keys().filter(|key| self.tool.strict || check_name("", key).is_ok());
         let (mut keys, optional): (Vec<&String>, Vec<&String>) =
-            properties.keys().partition(|key| required.contains(key.as_str()));
+            writable.partition(|key| required.contains(key.as_str()));
         let n_required = keys.len();
         keys.extend(optional);
 
-        let mut out = format!("\ncall{i}: {} ", lark_string(&head));
-        let end = lark_string("</function>\n");
         let mut rules = String::new();
         for (k, key) in keys.iter().enumerate() {
             check_name(&format!("{}, {key:?}", self.what), key)?;
             let open = lark_string(&format!("<parameter={key}>\n"));
-            let _ = writeln!(
-                rules,
-                "p{i}_{k}: {open} v{i}_{k}\n{}",
-                self.value(&format!("v{i}_{k}"), &properties[key.as_str()], root)?
-            );
+            let value = self.value(&format!("v{i}_{k}"), &properties[key.as_str()], root)?;
+            let _ = writeln!(rules, "p{i}_{k}: {open} v{i}_{k}\n{value}");
         }
-        let more = if is_open {
+        let mut end = lark_string("</function>\n");
+        if is_open {
             let not_declared: String = keys.iter().map(|key| format!(" & ~{}", lark_string(key))).collect();
             let any = match additional.filter(|schema| schema.is_object() && !self.loose) {
                 Some(schema) => self.value(&format!("w{i}"), schema, root)?,
@@ -230,27 +245,10 @@ impl ToolRules<'_> {
             };
             let _ =
                 writeln!(rules, "m{i}: \"<parameter=\" M{i} \">\\n\" w{i}\nM{i}: NAME{not_declared}\n{any}");
-            format!("m{i}{{0,{ADDITIONAL_MAX}}} ")
-        } else {
-            String::new()
-        };
-        match keys.len() {
-            0 => out += &format!("{more}{end}\n"),
-            1..=UNORDERED_MAX => {
-                let _ = writeln!(out, "a{i}::0x0");
-                let complete =
-                    if n_required > 0 { format!(" %if is_ones([0:{n_required}])") } else { String::new() };
-                let _ = writeln!(out, "a{i}::_: {more}{end}{complete}");
-                for k in 0..keys.len() {
-                    let _ = writeln!(out, "  | p{i}_{k} a{i}::set_bit({k}) %if bit_clear({k})");
-                }
-            }
-            n => {
-                let parts = (0..n).map(|k| format!("p{i}_{k}{} ", if k < n_required { "" } else { "?" }));
-                out += &format!("{}{more}{end}\n", parts.collect::<String>());
-            }
+            end = format!("m{i}{{0,{ADDITIONAL_MAX}}} {end}");
         }
-        Ok(out + &rules)
+        let parameters = parameters(i, keys.len(), n_required, &end);
+        Ok(format!("\ncall{i}: {} {parameters}{rules}", lark_string(&head)))
     }
 
     /// The rule of a value and what ends it.
@@ -305,6 +303,23 @@ impl ToolRules<'_> {
         terms.push("CLEAN".into());
         Ok(Some(terms.join(" & ")))
     }
+}
+
+/// The rest of the rule of a call: its parameters `p{i}_{k}`, of which the first `n_required` must come, and its end.
+fn parameters(i: usize, n: usize, n_required: usize, end: &str) -> String {
+    if n == 0 {
+        return format!("{end}\n");
+    }
+    if n > UNORDERED_MAX {
+        let parts = (0..n).map(|k| format!("p{i}_{k}{} ", if k < n_required { "" } else { "?" }));
+        return format!("{}{end}\n", parts.collect::<String>());
+    }
+    let is_complete = if n_required > 0 { format!(" %if is_ones([0:{n_required}])") } else { String::new() };
+    let mut out = format!("a{i}::0x0\na{i}::_: {end}{is_complete}\n");
+    for k in 0..n {
+        let _ = writeln!(out, "  | p{i}_{k} a{i}::set_bit({k}) %if bit_clear({k})");
+    }
+    out
 }
 
 /// What a value may be: texts, which are written as they are, and others, which are JSON.
@@ -365,7 +380,14 @@ impl<'s> Kinds<'s> {
             }
             self.texts.push(limits);
         }
-        let others: Vec<&str> = types.into_iter().filter(|kind| *kind != "string").collect();
+        for (kind, words) in CONSTANTS {
+            if types.contains(&kind) {
+                self.add_words(words);
+            }
+        }
+        let is_other =
+            |kind: &&str| *kind != "string" && CONSTANTS.iter().all(|(constant, _)| constant != kind);
+        let others: Vec<&str> = types.into_iter().filter(is_other).collect();
         if !others.is_empty() {
             let mut other = fields.clone();
             other.insert("type".into(), others.into());
@@ -373,12 +395,25 @@ impl<'s> Kinds<'s> {
         }
     }
 
+    fn add_words(&mut self, words: &[&'s str]) {
+        self.texts.push(TextLimits { values: Some(words.to_vec()), ..TextLimits::default() });
+    }
+
     fn add_values(&mut self, values: &[&'s Value]) {
-        let texts: Vec<&str> = values.iter().filter_map(|value| value.as_str()).collect();
-        if !texts.is_empty() {
-            self.texts.push(TextLimits { values: Some(texts), ..TextLimits::default() });
+        let mut others = Vec::new();
+        let mut words = Vec::new();
+        for &value in values {
+            match value {
+                Value::String(text) => words.push(text.as_str()),
+                Value::Null => words.extend(NULL),
+                Value::Bool(true) => words.extend(TRUE),
+                Value::Bool(false) => words.extend(FALSE),
+                other => others.push(other),
+            }
         }
-        let others: Vec<&Value> = values.iter().copied().filter(|value| !value.is_string()).collect();
+        if !words.is_empty() {
+            self.add_words(&words);
+        }
         if !others.is_empty() {
             self.others.push(json!({ "enum": others }));
         }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use llguidance::regex_to_lark;
 use serde_json::{Value, json};
 
-use crate::call_grammar::{CallGrammar, Calls};
+use crate::call_grammar::{CallGrammar, Calls, Care};
 use crate::error::GenerateError;
 use crate::grammar::{Grammar, GrammarFactory, check_schema, check_text, unusable};
 use crate::request::{ChatRequest, ResponseFormat};
@@ -108,7 +108,7 @@ pub(crate) fn constraint(
     basis: &Basis<'_>,
 ) -> Result<Option<Constraint>, GenerateError> {
     let answer = answer_rule(&request.response)?;
-    let calls = CallGrammar::new(request, basis, false)?;
+    let calls = CallGrammar::new(request, basis, Care::Plain)?;
     let opener = basis.tokenizer.token_id(CallFormat::OPEN);
     let is_banned = request.tool_choice == ToolChoice::None && !request.tools.is_empty();
     let banned: Vec<u32> = opener.filter(|_| is_banned).into_iter().collect();
@@ -118,11 +118,18 @@ pub(crate) fn constraint(
     }
     let grammar = match (grammar_source(answer.as_ref(), calls.as_ref()), &calls) {
         (None, _) => None,
-        (Some(lark), None) => Some(basis.grammars.compile(what(&request.response), &lark, Err)?),
-        (Some(lark), Some(_)) => Some(basis.grammars.compile("the tools", &lark, |error| {
-            let calls = CallGrammar::new(request, basis, true)?;
-            grammar_source(answer.as_ref(), calls.as_ref()).ok_or(error)
-        })?),
+        (Some(lark), None) => Some(basis.grammars.compile(what(&request.response), &lark, &[])?),
+        (Some(lark), Some(_)) => {
+            let simpler = |care| {
+                let calls = CallGrammar::new(request, basis, care)?;
+                Ok(grammar_source(answer.as_ref(), calls.as_ref()).unwrap_or_default())
+            };
+            Some(basis.grammars.compile(
+                "the tools",
+                &lark,
+                &[&|| simpler(Care::Checked), &|| simpler(Care::Loose)],
+            )?)
+        }
     };
     if grammar.is_none() && banned.is_empty() {
         return Ok(None);

@@ -9,7 +9,7 @@ use llguidance::Matcher;
 
 use crate::constraint::{Constraint, Start};
 use crate::error::GenerateError;
-use crate::grammar::{Grammar, unusable};
+use crate::grammar::{Grammar, first_lines, unusable};
 use crate::request::OutputSpec;
 use crate::sample::Allowed;
 use crate::tokenizer::Tokenizer;
@@ -151,15 +151,12 @@ impl<'t> Course<'t> {
     /// Takes the chosen token; `out`: what is to be fed, itself or its part up to a border, and what is certain then.
     pub(crate) fn accept(&mut self, id: u32, out: &mut Vec<u32>) -> Result<(), GenerateError> {
         if let Some(matcher) = &mut self.matcher {
-            let may_think =
-                self.tail.is_empty() && self.constraint.as_ref().is_some_and(|c| c.think() == Some(id));
             out.push(id);
-            if may_think && !matcher.validate_tokens(&[id]).is_ok_and(|n| n == 1) {
+            if self.think.take() == Some(id) {
                 (self.matcher, self.place) = (None, Place::Thinking);
                 return Ok(());
             }
             matcher.consume_token(id).map_err(|e| broken(&e))?;
-            self.tail.push(0);
             return self.forced(out);
         }
         self.n_thinking += usize::from(self.place == Place::Thinking);
@@ -303,5 +300,5 @@ fn ends_inside_character(bytes: &[u8]) -> bool {
 }
 
 fn broken(error: &dyn std::fmt::Display) -> GenerateError {
-    unusable("what the answer is held to", &error.to_string())
+    unusable("what the answer is held to", &first_lines(&error.to_string()))
 }

@@ -64,6 +64,9 @@ pub enum GenerateError {
         /// One of the quoted tokens.
         token: String,
     },
+    /// A conversation without messages.
+    #[error("the conversation is empty: at least one message is needed")]
+    NoMessages,
     /// A conversation that is not well formed.
     #[error("message {message_idx}: {why}")]
     Message {

@@ -58,10 +58,13 @@ pub enum CallEvent<'a> {
         /// JSON text.
         json: &'a str,
     },
-    /// Its arguments are complete.
+    /// Its arguments are JSON now.
     End {
         /// The call.
         index: usize,
+        /// The model ended the call. Else it broke off, because the answer ended or what came was no call any more:
+        /// open values were closed, later ones are missing.
+        complete: bool,
     },
 }
 

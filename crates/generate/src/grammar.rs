@@ -67,23 +67,26 @@ impl GrammarFactory {
         Ok(Self { parsers, env, compiled: Mutex::default() })
     }
 
-    /// From a Lark grammar; `what` names it in errors. If it cannot be used, from the one that `simpler` makes.
+    /// From a Lark grammar; `what` names it in errors. If it cannot be used, from the next one that `simpler` makes.
     ///
     /// # Errors
-    /// The grammar is wrong, or too large, deep or complex, and so is the simpler one.
+    /// The grammar is wrong, or too large, deep or complex, and so are the simpler ones.
     pub(crate) fn compile(
         &self,
         what: &str,
         lark: &str,
-        simpler: impl FnOnce(GenerateError) -> Result<String, GenerateError>,
+        simpler: &[&dyn Fn() -> Result<String, GenerateError>],
     ) -> Result<Arc<Grammar>, GenerateError> {
         if let Some(grammar) = self.find(lark) {
             return Ok(grammar);
         }
-        let grammar = match self.compile_once(what, lark) {
-            Ok(grammar) => grammar,
-            Err(error) => self.compile_once(what, &simpler(error)?)?,
-        };
+        let mut grammar = self.compile_once(what, lark);
+        for source in simpler {
+            if grammar.is_err() {
+                grammar = self.compile_once(what, &source()?);
+            }
+        }
+        let grammar = grammar?;
         let mut compiled = self.compiled.lock().unwrap_or_else(PoisonError::into_inner);
         compiled.push_front((lark.into(), grammar.clone()));
         compiled.truncate(COMPILED_MAX);
@@ -234,8 +237,8 @@ pub(crate) fn unusable(what: &str, why: &str) -> GenerateError {
     GenerateError::Grammar { what: what.to_owned(), why: why.to_owned() }
 }
 
-/// The library's messages go on with the source.
-fn first_lines(message: &str) -> String {
+/// What is wrong; the library's messages go on with the source.
+pub(crate) fn first_lines(message: &str) -> String {
     const CHARS_MAX: usize = 400;
     let lines = message.lines().take_while(|line| !line.starts_with("<non-verbose")).take(4);
     lines.collect::<Vec<_>>().join(" ").chars().take(CHARS_MAX).collect()

@@ -8,6 +8,7 @@
 mod call_grammar;
 mod config;
 mod constraint;
+mod conversation;
 mod course;
 mod error;
 mod generate;
@@ -33,6 +34,7 @@ pub use error::GenerateError;
 pub use generate::{CallEvent, Event, Outcome, common_prefix, generate};
 pub use generation::{Finish, GenerateOptions, Generation, Next};
 pub use message::{Content, FunctionCall, Message, ToolCall};
+pub use output::AnswerReader;
 pub use request::{ChatRequest, OutputSpec, Prepared, ResponseFormat};
 pub use sample::{Sampler, SamplingOverrides, SamplingParams, TokenLogprob};
 pub use stream::TextStream;

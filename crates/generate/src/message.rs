@@ -12,29 +12,59 @@ const WORD_BYTES_MAX: usize = 64;
 
 /// One message of a conversation.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(from = "AnyMessage")]
 pub struct Message {
-    /// `system`, `user`, `assistant` or `tool`.
+    /// `system` (or `developer`), `user`, `assistant` or `tool` (or `function`).
     pub role: String,
     /// The text; may be missing in an assistant message with tool calls.
-    #[serde(default)]
     pub content: Option<Content>,
     /// The assistant's thinking, without tags.
-    #[serde(default, alias = "reasoning", skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub reasoning_content: Option<String>,
     /// Calls that the assistant made.
-    #[serde(default, deserialize_with = "null_as_default", skip_serializing_if = "Vec::is_empty")]
+    #[serde(skip_serializing_if = "Vec::is_empty")]
     pub tool_calls: Vec<ToolCall>,
     /// Which call a tool message answers.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub tool_call_id: Option<String>,
     /// Name of the speaker or tool, which some templates print.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+}
+
+/// A message as clients write it: two names for thinking, of which some send both, and the call of older APIs.
+#[derive(Deserialize)]
+struct AnyMessage {
+    role: String,
+    content: Option<Content>,
+    reasoning_content: Option<Value>,
+    reasoning: Option<Value>,
+    tool_calls: Option<Vec<ToolCall>>,
+    function_call: Option<FunctionCall>,
+    tool_call_id: Option<String>,
+    name: Option<String>,
+}
+
+impl From<AnyMessage> for Message {
+    fn from(any: AnyMessage) -> Self {
+        // Other APIs have objects of these names, which hold no text.
+        let texts = [&any.reasoning_content, &any.reasoning].map(|value| value.as_ref()?.as_str());
+        let mut texts = texts.into_iter().flatten();
+        let first = texts.next();
+        let reasoning_content = first.filter(|text| !text.is_empty()).or(texts.next()).or(first);
+        let reasoning_content = reasoning_content.map(str::to_owned);
+        let mut tool_calls = any.tool_calls.unwrap_or_default();
+        if let (Some(function), true) = (any.function_call, tool_calls.is_empty()) {
+            tool_calls.push(ToolCall { id: None, function });
+        }
+        let AnyMessage { role, content, tool_call_id, name, .. } = any;
+        Self { role, content, reasoning_content, tool_calls, tool_call_id, name }
+    }
 }
 
 /// Text, whole or in parts.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "content must be a text or a list of parts")]
 pub enum Content {
     /// Plain text.
     Text(String),
@@ -65,7 +95,7 @@ pub struct FunctionCall {
 
 /// `{"id", "type", "function": {"name", "arguments"}}`, or the inner object alone.
 #[derive(Deserialize)]
-#[serde(untagged)]
+#[serde(untagged, expecting = "a call must have a function with a name")]
 enum AnyCall {
     Wrapped { id: Option<String>, function: FunctionCall },
     Bare(FunctionCall),
@@ -80,23 +110,21 @@ impl From<AnyCall> for ToolCall {
     }
 }
 
-fn null_as_default<'de, D, T>(deserializer: D) -> Result<T, D::Error>
-where
-    D: serde::Deserializer<'de>,
-    T: Default + Deserialize<'de>,
-{
-    Ok(Option::deserialize(deserializer)?.unwrap_or_default())
-}
-
 impl ToolCall {
-    fn to_template(&self, message_idx: usize, warnings: &mut Vec<String>) -> Value {
+    /// The same with arguments as an object, told in `warnings` if they are not one.
+    pub(crate) fn with_object(&self, message_idx: usize, warnings: &mut Vec<String>) -> Self {
         let FunctionCall { name, arguments: given } = &self.function;
         let arguments = arguments(given).unwrap_or_else(|raw| {
             let what = format!("message {message_idx}: the arguments of the call to {name:?}");
             warnings.push(format!("{what} are not a JSON object; kept as one value"));
             json!({ RAW_ARGUMENTS: raw })
         });
-        json!({ "id": self.id, "type": "function", "function": { "name": name, "arguments": arguments } })
+        Self { id: self.id.clone(), function: FunctionCall { name: name.clone(), arguments } }
+    }
+
+    fn to_template(&self, message_idx: usize, warnings: &mut Vec<String>) -> Value {
+        let Self { id, function } = self.with_object(message_idx, warnings);
+        json!({ "id": id, "type": "function", "function": function })
     }
 }
 
@@ -125,6 +153,21 @@ impl Message {
         Self { role: role.into(), content: Some(Content::Text(text.into())), ..Self::default() }
     }
 
+    /// The text, whole.
+    ///
+    /// # Errors
+    /// A part is not text.
+    pub(crate) fn text(&self, message_idx: usize) -> Result<String, GenerateError> {
+        match &self.content {
+            None => Ok(String::new()),
+            Some(Content::Text(text)) => Ok(text.clone()),
+            Some(Content::Parts(parts)) => {
+                let text = parts.iter().map(text_part).collect::<Result<String, String>>();
+                text.map_err(|why| GenerateError::Message { message_idx, why })
+            }
+        }
+    }
+
     /// The message as templates want it: arguments as an object. Oddities that were smoothed over are told in
     /// `warnings`.
     pub(crate) fn to_template(
@@ -142,7 +185,9 @@ impl Message {
             None => Value::Null,
             Some(Content::Text(text)) => text.clone().into(),
             Some(Content::Parts(parts)) => {
-                parts.iter().map(|p| text_part(p).map_err(bad)).collect::<Result<Vec<_>, _>>()?.into()
+                // Templates guess a part's kind from its keys, so others are not passed on.
+                let parts = parts.iter().map(|part| Ok(json!({ "type": "text", "text": text_part(part)? })));
+                parts.collect::<Result<Vec<_>, _>>().map_err(bad)?.into()
             }
         };
         out.insert("content".into(), content);
@@ -160,12 +205,15 @@ impl Message {
     }
 }
 
-/// A text part, reduced to what it must have. Templates guess a part's kind from its keys, so others are not
-/// passed on.
-fn text_part(part: &Value) -> Result<Value, String> {
-    match (part.get("type").and_then(Value::as_str), part.get("text").and_then(Value::as_str)) {
-        (None | Some("text"), Some(text)) => Ok(json!({ "type": "text", "text": text })),
-        (Some(kind), _) if kind != "text" && is_word(kind) => {
+/// The text of a part. The names are those of the chat and the responses API.
+fn text_part(part: &Value) -> Result<&str, String> {
+    let kind = part.get("type").and_then(Value::as_str);
+    match (kind, part.get("text").and_then(Value::as_str)) {
+        (None | Some("text" | "input_text" | "output_text"), Some(text)) => Ok(text),
+        (Some(kind), None) if kind.contains("image") && is_word(kind) => {
+            Err(format!("images are not supported (content of type {kind}), only text"))
+        }
+        (Some(kind), _) if !kind.contains("text") && is_word(kind) => {
             Err(format!("content of type {kind} is not supported, only text"))
         }
         _ => Err("a content part has no text".into()),

@@ -47,6 +47,8 @@ pub struct ChatTemplate {
 pub struct RenderOptions {
     /// End with the opening of the assistant's turn.
     pub add_generation_prompt: bool,
+    /// End with the text of the last message instead, whose turn stays open.
+    pub continue_last: bool,
     /// Thinking on or off, for models that have the choice (`enable_thinking`); `None` leaves it to the
     /// template.
     pub thinking: Option<bool>,
@@ -56,7 +58,7 @@ pub struct RenderOptions {
 
 impl Default for RenderOptions {
     fn default() -> Self {
-        Self { add_generation_prompt: true, thinking: None, extra: Map::new() }
+        Self { add_generation_prompt: true, continue_last: false, thinking: None, extra: Map::new() }
     }
 }
 
@@ -136,7 +138,9 @@ impl ChatTemplate {
         let input = Input::new(messages, tools, options, &mut warnings)?;
         let text = self.render_input(&input, options)?;
         let ids = self.guarded_ids(tokenizer, &input, options, &text)?;
-        let thinking_open = options.add_generation_prompt && text.trim_end().ends_with("<think>");
+        let text = input.cut(text)?;
+        let opens = options.add_generation_prompt && !options.continue_last;
+        let thinking_open = opens && text.trim_end().ends_with("<think>");
         Ok(Prompt { text, ids, thinking_open, warnings })
     }
 
@@ -147,7 +151,8 @@ impl ChatTemplate {
         tools: &[Value],
         options: &RenderOptions,
     ) -> Result<String, GenerateError> {
-        self.render_input(&Input::new(messages, tools, options, &mut Vec::new())?, options)
+        let input = Input::new(messages, tools, options, &mut Vec::new())?;
+        input.cut(self.render_input(&input, options)?)
     }
 
     /// The ids of `text`, the plain rendering of `input`. The guarded rendering must be the same but for the
@@ -173,12 +178,12 @@ impl ChatTemplate {
             let literals = |which| if which == Literals::All { &all } else { &special };
             let guarded = input.guarded(literals(assistant), literals(others), sentinel);
             if guarded == *input {
-                return tokenizer.encode_guarded(text, None);
+                return tokenizer.encode_guarded(&input.cut(text.to_owned())?, None);
             }
             // A template may fail on guarded text that it accepts as it is.
             let Ok(rendered) = self.render_input(&guarded, options) else { continue };
             if rendered.replace(sentinel, "") == text {
-                return tokenizer.encode_guarded(&rendered, Some(sentinel));
+                return tokenizer.encode_guarded(&input.cut(rendered)?, Some(sentinel));
             }
         }
         Err(unguarded())
@@ -192,7 +197,8 @@ impl ChatTemplate {
         if let Some(thinking) = options.thinking {
             context.insert("enable_thinking".into(), thinking.into());
         }
-        context.insert("add_generation_prompt".into(), options.add_generation_prompt.into());
+        let opens = options.add_generation_prompt && !options.continue_last;
+        context.insert("add_generation_prompt".into(), opens.into());
         context.insert("messages".into(), input.messages.clone().into());
         let tools = if input.tools.is_empty() { Value::Null } else { input.tools.clone().into() };
         context.insert("tools".into(), tools);
@@ -220,6 +226,8 @@ struct Input {
     messages: Vec<Value>,
     tools: Vec<Value>,
     extra: Map<String, Value>,
+    /// Stands at the end of the last message's text, and nowhere else, if the prompt is to end there.
+    end: Option<char>,
 }
 
 impl Input {
@@ -231,7 +239,34 @@ impl Input {
     ) -> Result<Self, GenerateError> {
         let messages = messages.iter().enumerate().map(|(i, m)| m.to_template(i, warnings));
         let messages = messages.collect::<Result<_, _>>()?;
-        Ok(Self { messages, tools: tools.to_vec(), extra: options.extra.clone() })
+        let mut input = Self { messages, tools: tools.to_vec(), extra: options.extra.clone(), end: None };
+        if options.continue_last {
+            input.mark_end()?;
+        }
+        Ok(input)
+    }
+
+    /// Templates trim, and close the turn: a character that is neither white space nor anybody's shows where the text
+    /// ends.
+    fn mark_end(&mut self) -> Result<(), GenerateError> {
+        let end = sentinel(&[&self.json()]).ok_or_else(|| no_end("holds every character for special use"))?;
+        let last = self.messages.last_mut().ok_or(GenerateError::NoMessages)?;
+        match &mut last["content"] {
+            Value::String(text) => text.push(end),
+            Value::Array(parts) => parts.push(json!({ "type": "text", "text": end })),
+            other => *other = end.to_string().into(),
+        }
+        self.end = Some(end);
+        Ok(())
+    }
+
+    /// The rendering up to where the prompt ends.
+    fn cut(&self, mut rendered: String) -> Result<String, GenerateError> {
+        if let Some(end) = self.end {
+            let at = rendered.rfind(end).ok_or_else(|| no_end("is not shown by the template"))?;
+            rendered.truncate(at);
+        }
+        Ok(rendered)
     }
 
     /// The same with literals broken: `assistant` in the assistant's messages, `others` everywhere else.
@@ -248,12 +283,17 @@ impl Input {
             messages: self.messages.iter().map(message).collect(),
             tools: self.tools.iter().map(|tool| guard_value(tool, others, sentinel)).collect(),
             extra: self.extra.iter().map(|(k, v)| (k.clone(), guard_value(v, others, sentinel))).collect(),
+            end: self.end,
         }
     }
 
     fn json(&self) -> String {
         json!([self.messages, self.tools, self.extra]).to_string()
     }
+}
+
+fn no_end(why: &str) -> GenerateError {
+    GenerateError::TemplateRender { why: format!("the last message cannot be continued: its text {why}") }
 }
 
 fn syntax(why: String) -> GenerateError {

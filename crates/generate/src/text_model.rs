@@ -6,14 +6,16 @@ use serde_json::Value;
 
 use crate::config::{GenerationConfig, stop_ids};
 use crate::constraint::{Basis, Constraint, constraint, is_constrained};
+use crate::conversation::Conversation;
 use crate::error::GenerateError;
 use crate::generate::common_prefix;
 use crate::grammar::{GrammarFactory, unusable};
+use crate::message::Message;
 use crate::request::{ChatRequest, OutputSpec, Prepared, ResponseFormat};
 use crate::sample::{SamplingOverrides, SamplingParams};
 use crate::template::{ChatTemplate, Prompt, RenderOptions};
 use crate::tokenizer::Tokenizer;
-use crate::tool::CallFormat;
+use crate::tool::{CallFormat, ToolChoice};
 
 /// What a prompt ends with that leaves thinking out.
 const THINK_CLOSE: &str = "</think>";
@@ -92,27 +94,40 @@ impl TextModel {
     /// # Errors
     /// The conversation cannot be rendered, or a grammar is wrong.
     pub fn prepare(&self, request: &ChatRequest) -> Result<Prepared, GenerateError> {
+        let Ok(template) = &self.template else { return Err(GenerateError::NoTemplate) };
+        let Conversation { messages, continues, n_settled, mut warnings } =
+            Conversation::new(&request.messages)?;
         let options = RenderOptions {
             thinking: request.thinking,
             extra: request.template_vars.clone(),
+            continue_last: continues,
             ..RenderOptions::default()
         };
-        let Ok(template) = &self.template else { return Err(GenerateError::NoTemplate) };
         let tools: Vec<Value> = request.tools.iter().map(|tool| tool.declaration.clone()).collect();
-        let render =
-            |options: &RenderOptions| template.prompt(&self.tokenizer, &request.messages, &tools, options);
-        let prompt = render(&options)?;
-        let closed = RenderOptions { add_generation_prompt: false, ..options };
-        let history = render(&closed)?;
-        let n_settled = common_prefix(&history.ids, &prompt.ids).min(prompt.ids.len() - 1);
+        let render = |messages: &[Message], options: &RenderOptions| {
+            template.prompt(&self.tokenizer, messages, &tools, options)
+        };
+        let mut prompt = render(&messages, &options)?;
+        let closed = RenderOptions { add_generation_prompt: false, continue_last: false, ..options };
+        let mut settled = messages[..n_settled].to_vec();
+        if settled.iter().all(|message| message.role == "system") {
+            // Templates want a question. What it shares with another one is settled.
+            settled.push(Message::user("?"));
+        }
+        let n_settled = common_prefix(&render(&settled, &closed)?.ids, &prompt.ids);
+        warnings.append(&mut prompt.warnings);
+        prompt.warnings = warnings;
+        let no_calls = request.tool_choice == ToolChoice::None;
         let output = OutputSpec {
             thinking_open: prompt.thinking_open,
-            tools: request.tools.clone().into(),
+            continues,
+            tools: if no_calls { Arc::default() } else { request.tools.clone().into() },
             call_format: template.call_format(),
             ..OutputSpec::default()
         };
-        let may_think =
-            !prompt.thinking_open && request.thinking != Some(false) && !prompt.text.contains(THINK_CLOSE);
+        let n_settled = n_settled.min(prompt.ids.len() - 1);
+        let has_thought = prompt.thinking_open || continues || prompt.text.trim_end().ends_with(THINK_CLOSE);
+        let may_think = !has_thought && request.thinking != Some(false);
         let constraint = self.constraint(request, template.call_format(), may_think)?;
         Ok(Prepared { prompt, n_settled, output, constraint })
     }

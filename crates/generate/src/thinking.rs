@@ -42,6 +42,11 @@ impl ThinkSplitter {
         Self { state, held: String::new() }
     }
 
+    /// Behind thinking, in the middle of an answer.
+    pub fn in_answer() -> Self {
+        Self { state: State::Answer, held: String::new() }
+    }
+
     /// Takes the next text and gives out what is decided.
     pub fn push(&mut self, text: &str, out: &mut dyn FnMut(Channel, &str)) {
         self.held.push_str(text);

@@ -7,8 +7,8 @@ use std::ops::ControlFlow;
 
 use common::noise::Noise;
 use generate::{
-    Channel, ChatRequest, Event, Finish, GenerateError, GenerateOptions, Message, Outcome, ResponseFormat,
-    SamplingParams, TextFiles, TextModel, Tool, ToolChoice, generate,
+    Channel, ChatRequest, Event, Finish, GenerateError, GenerateOptions, Generation, Message, Outcome,
+    ResponseFormat, SamplingParams, TextFiles, TextModel, Tool, ToolChoice, generate,
 };
 use serde_json::{Value, json};
 
@@ -226,7 +226,12 @@ fn parse_xml_call(call: &str, tools: &[Tool]) -> Result<(String, BTreeMap<String
         let typed = if validator.is_valid(&text) {
             text
         } else {
-            serde_json::from_str(value).map_err(|e| format!("{key}: {e}"))?
+            match value {
+                "True" => true.into(),
+                "False" => false.into(),
+                "None" => Value::Null,
+                _ => serde_json::from_str(value).map_err(|e| format!("{key}: {e}"))?,
+            }
         };
         if arguments.insert(key.to_owned(), typed).is_some() {
             return Err(format!("{key} twice"));
@@ -670,7 +675,21 @@ fn strict_tools_are_held_to_or_refused() {
             assert!(run.raw.contains("odd"), "{kind:?}: {:?}", run.raw);
         }
     }
-    let bad_name = tool("a>b", json!({}));
+    // Too much of them: their names still count.
+    let words = |i: u64| {
+        (0..400).map(move |n| format!("{:x}", (i * 400 + n).wrapping_mul(0x1234_5678_9ABC_DEF1) % (1 << 48)))
+    };
+    let pattern = |i| format!("^({})$", words(i).collect::<Vec<_>>().join("|"));
+    let heavy = |i| json!({ "type": "object", "properties": { "x": { "type": "string", "pattern": pattern(i) } }, "required": ["x"] });
+    let heavy: Vec<Tool> = (0..60).map(|i| tool(&format!("heavy_{i}"), heavy(i))).collect();
+    let request_heavy =
+        ChatRequest { tools: heavy, tool_choice: ToolChoice::Required, single_call: true, ..request() };
+    let model = text_model(Kind::SmallXml);
+    let mut noise = Noise::new(model.tokenizer(), 1);
+    noise.n_ctx = 1 << 30;
+    let raw = run_with(&model, &request_heavy, &mut noise, |o| o.max_tokens = Some(60)).unwrap().raw;
+    assert!(raw.starts_with("<tool_call>\n<function=heavy_"), "{raw:?}");
+    let bad_name = Tool { name: "a>b".into(), ..tool("a", json!({})) };
     let request = ChatRequest { tools: vec![bad_name], tool_choice: ToolChoice::Required, ..request() };
     assert!(matches!(text_model(Kind::SmallXml).prepare(&request), Err(GenerateError::Grammar { .. })));
 }
@@ -744,4 +763,46 @@ fn limits_hold_inside_forced_tokens() {
     noise.n_ctx = n_prompt + 5;
     let run = run_with(&model, &request, &mut noise, |_| {}).unwrap();
     assert_eq!((run.outcome.generated.len(), run.outcome.finish), (6, Finish::ContextFull));
+}
+
+#[test]
+fn models_that_open_thinking_themselves_may() {
+    // Models whose prompt leaves thinking open to them would have to answer without it.
+    let model = text_model(Kind::SmallJson);
+    for (thinking, thinks) in [(None, true), (Some(true), true), (Some(false), false)] {
+        let request = ChatRequest { thinking, response: two_fields(), ..request() };
+        let mut noise = Noise::new(model.tokenizer(), 1);
+        noise.script = script("<think>hm</think>");
+        let run = run_with(&model, &request, &mut noise, |_| {}).unwrap();
+        assert_eq!(run.thinking, if thinks { "hm" } else { "" }, "{thinking:?}: {:?}", run.raw);
+        let value: Value = serde_json::from_str(&run.answer).unwrap_or_else(|e| panic!("{:?}: {e}", run.raw));
+        assert!(value["a"].is_number());
+        // It need not.
+        let mut noise = Noise::new(model.tokenizer(), 1);
+        noise.script = script("{");
+        let run = run_with(&model, &request, &mut noise, |_| {}).unwrap();
+        assert!(run.raw.starts_with('{'), "{:?}", run.raw);
+    }
+}
+
+#[test]
+fn answers_can_be_made_on_any_thread() {
+    // A server could not share models, or move answers between its threads.
+    fn is_shared<T: Send + Sync>() {}
+    fn is_moved<T: Send>() {}
+    is_shared::<TextModel>();
+    is_shared::<GenerateOptions>();
+    is_moved::<Generation<'static>>();
+    // The vocabulary is prepared once, whoever comes first.
+    let model = text_model(Kind::SmallXml);
+    std::thread::scope(|scope| {
+        for seed in 0..4 {
+            let model = &model;
+            let request = ChatRequest { response: two_fields(), ..request() };
+            scope.spawn(move || {
+                let run = run(model, &request, seed);
+                assert!(serde_json::from_str::<Value>(&run.answer).is_ok(), "seed {seed}: {:?}", run.answer);
+            });
+        }
+    });
 }

@@ -81,12 +81,8 @@ fn conversations_under_the_upstream_templates() {
 
 /// All templates that are here.
 fn all_templates() -> Vec<ChatTemplate> {
-    let ours =
-        [common::data("chat_template.jinja"), common::repository_file("crates/cli/demo/chat_template.jinja")];
-    let others = ["../../../shared/templates/qwen3.5.jinja", "../../../shared/templates/qwen3.6.jinja"];
-    let sources = others.iter().filter_map(|path| common::optional(&[path]));
-    let sources = ours.into_iter().chain(sources);
-    sources.map(|source| ChatTemplate::from_sources(Some(&source), None).unwrap()).collect()
+    let sources = common::templates().into_iter();
+    sources.map(|(_, source)| ChatTemplate::from_sources(Some(&source), None).unwrap()).collect()
 }
 
 fn count(prompt: &Prompt, token: &str) -> usize {

@@ -165,8 +165,11 @@ impl App {
             .route("/v1/tokenize", post(tokenize::tokenize))
             .route("/v1/detokenize", post(tokenize::detokenize))
             .route_layer(from_fn_with_state(self.clone(), auth::check_key));
-        let open =
-            Router::new().route("/health", get(models::health)).route("/v1/health", get(models::health));
+        // The page asks for the key itself.
+        let open = Router::new()
+            .route("/health", get(models::health))
+            .route("/v1/health", get(models::health))
+            .merge(crate::web::router());
         guarded
             .merge(open)
             .fallback(models::not_found)

@@ -93,7 +93,8 @@ function answerView(message) {
   const cards = [];
   return {
     element,
-    update(isComing) {
+    async update(isComing) {
+      element.setAttribute("aria-busy", "true");
       thinking.update(message, isComing);
       message.tool_calls.forEach((call, i) => {
         cards[i] ??= callCard(calls);
@@ -103,7 +104,9 @@ function answerView(message) {
       problem.hidden = isComing || (message.error === null && message.finish !== "length");
       problem.textContent = message.error ?? "The answer reached the longest length that was allowed.";
       problem.classList.toggle("mild", message.error === null);
-      return isComing ? markdown.update(message.content) : markdown.finish(message.content);
+      if (isComing) return markdown.update(message.content);
+      await markdown.finish(message.content);
+      element.removeAttribute("aria-busy");
     },
     refresh(context, actions) {
       const figures = h("p", { class: "summary" }, summary(message.timings));

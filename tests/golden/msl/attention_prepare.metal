@@ -31,6 +31,7 @@ struct Params {
     uint q_stride;
     uint n_pair;
     uint angles_at;
+    uint first;
     uint pos;
     uint n_code;
     uint n_word;
@@ -374,49 +375,51 @@ struct main_Input {
     uint _e27 = p.n_head;
     uint _e31 = p.n_head_kv;
     uint head = is_q ? group.x : ((group.x - _e27) % _e31);
-    uint _e37 = p.n_head_kv;
-    uint kv_row = (t_1 * _e37) + head;
-    uint _e42 = p.head_dim;
-    uint _e46 = p.n_head;
-    uint _e51 = p.q_stride;
-    uint start = is_q ? (((t_1 * _e46) + head) * _e51) : (kv_row * _e42);
+    uint _e37 = p.first;
+    uint row = _e37 + t_1;
+    uint _e41 = p.n_head_kv;
+    uint kv_row = (row * _e41) + head;
+    uint _e46 = p.head_dim;
+    uint _e50 = p.n_head;
+    uint _e55 = p.q_stride;
+    uint start = is_q ? (((row * _e50) + head) * _e55) : (kv_row * _e46);
     bool loop_init_3 = true;
     while(true) {
         if (!loop_init_3) {
-            uint _e125 = o;
-            o = _e125 + 1u;
+            uint _e129 = o;
+            o = _e129 + 1u;
         }
         loop_init_3 = false;
-        uint _e57 = o;
-        if (_e57 < N_OWN) {
+        uint _e61 = o;
+        if (_e61 < N_OWN) {
         } else {
             break;
         }
         {
-            uint _e60 = o;
-            uint _e66 = p.head_dim;
-            uint i_6 = metal::min(thread_ + (_e60 * N_THREAD), _e66 - 1u);
-            uint _e70 = other_of(i_6, p);
-            metal::float2 _e71 = angle_of(t_1, i_6, p, args, _buffer_sizes);
+            uint _e64 = o;
+            uint _e70 = p.head_dim;
+            uint i_6 = metal::min(thread_ + (_e64 * N_THREAD), _e70 - 1u);
+            uint _e74 = other_of(i_6, p);
+            metal::float2 _e75 = angle_of(t_1, i_6, p, args, _buffer_sizes);
             if (is_q) {
-                uint _e72 = o;
-                float _e77 = q[start + i_6];
-                float _e81 = q[start + _e70];
-                float _e85 = q_weight[i_6];
-                float _e90 = q_weight[_e70];
-                turns.inner[_e72] = Turn {_e77, _e81, _e71.x * _e85, _e71.y * _e90};
+                uint _e76 = o;
+                float _e81 = q[start + i_6];
+                float _e85 = q[start + _e74];
+                float _e89 = q_weight[i_6];
+                float _e94 = q_weight[_e74];
+                turns.inner[_e76] = Turn {_e81, _e85, _e75.x * _e89, _e75.y * _e94};
             } else {
                 if (is_k) {
-                    uint _e93 = o;
-                    float _e98 = k[start + i_6];
-                    float _e102 = k[start + _e70];
-                    float _e106 = k_weight[i_6];
-                    float _e111 = k_weight[_e70];
-                    turns.inner[_e93] = Turn {_e98, _e102, _e71.x * _e106, _e71.y * _e111};
+                    uint _e97 = o;
+                    float _e102 = k[start + i_6];
+                    float _e106 = k[start + _e74];
+                    float _e110 = k_weight[i_6];
+                    float _e115 = k_weight[_e74];
+                    turns.inner[_e97] = Turn {_e102, _e106, _e75.x * _e110, _e75.y * _e115};
                 } else {
-                    uint _e114 = o;
-                    float _e119 = v[start + i_6];
-                    turns.inner[_e114] = Turn {_e119, 0.0, 1.0, 0.0};
+                    uint _e118 = o;
+                    float _e123 = v[start + i_6];
+                    turns.inner[_e118] = Turn {_e123, 0.0, 1.0, 0.0};
                 }
             }
         }
@@ -424,74 +427,74 @@ struct main_Input {
     bool loop_init_4 = true;
     while(true) {
         if (!loop_init_4) {
-            uint _e153 = o_1;
-            o_1 = _e153 + 1u;
+            uint _e157 = o_1;
+            o_1 = _e157 + 1u;
         }
         loop_init_4 = false;
-        uint _e131 = o_1;
-        if (_e131 < N_OWN) {
+        uint _e135 = o_1;
+        if (_e135 < N_OWN) {
         } else {
             break;
         }
         {
-            uint _e134 = o_1;
-            uint _e140 = p.head_dim;
-            if ((thread_ + (_e134 * N_THREAD)) < _e140) {
-                uint _e142 = o_1;
-                float _e145 = turns.inner[_e142].value;
+            uint _e138 = o_1;
+            uint _e144 = p.head_dim;
+            if ((thread_ + (_e138 * N_THREAD)) < _e144) {
                 uint _e146 = o_1;
                 float _e149 = turns.inner[_e146].value;
-                float _e150 = sum;
-                sum = metal::fma(_e145, _e149, _e150);
+                uint _e150 = o_1;
+                float _e153 = turns.inner[_e150].value;
+                float _e154 = sum;
+                sum = metal::fma(_e149, _e153, _e154);
             }
         }
     }
-    float _e155 = sum;
-    float _e156 = workgroup_sum(_e155, thread_, lane, n_lane, partial_sums);
-    uint _e159 = p.head_dim;
-    float mean = _e156 / static_cast<float>(_e159);
-    float _e164 = p.eps;
-    float scale_1 = metal::rsqrt(mean + _e164);
+    float _e159 = sum;
+    float _e160 = workgroup_sum(_e159, thread_, lane, n_lane, partial_sums);
+    uint _e163 = p.head_dim;
+    float mean = _e160 / static_cast<float>(_e163);
+    float _e168 = p.eps;
+    float scale_1 = metal::rsqrt(mean + _e168);
     bool loop_init_5 = true;
     while(true) {
         if (!loop_init_5) {
-            uint _e210 = o_2;
-            o_2 = _e210 + 1u;
+            uint _e214 = o_2;
+            o_2 = _e214 + 1u;
         }
         loop_init_5 = false;
-        uint _e169 = o_2;
-        if (_e169 < N_OWN) {
+        uint _e173 = o_2;
+        if (_e173 < N_OWN) {
         } else {
             break;
         }
         {
-            uint _e172 = o_2;
-            uint i_7 = thread_ + (_e172 * N_THREAD);
-            uint _e178 = p.head_dim;
-            if (i_7 < _e178) {
-                uint _e180 = o_2;
-                Turn turn = turns.inner[_e180];
+            uint _e176 = o_2;
+            uint i_7 = thread_ + (_e176 * N_THREAD);
+            uint _e182 = p.head_dim;
+            if (i_7 < _e182) {
+                uint _e184 = o_2;
+                Turn turn = turns.inner[_e184];
                 value = turn.value;
                 if (!(is_q)) {
                     local_1 = is_k;
                 } else {
                     local_1 = true;
                 }
-                bool _e189 = local_1;
-                if (_e189) {
-                    float _e190 = value;
-                    value = metal::fma(_e190 * scale_1, turn.value_share, (turn.other * scale_1) * turn.other_share);
+                bool _e193 = local_1;
+                if (_e193) {
+                    float _e194 = value;
+                    value = metal::fma(_e194 * scale_1, turn.value_share, (turn.other * scale_1) * turn.other_share);
                 }
                 if (is_q) {
-                    float _e201 = value;
-                    q[start + i_7] = _e201;
+                    float _e205 = value;
+                    q[start + i_7] = _e205;
                 } else {
-                    float _e204 = value;
-                    head_row.inner[i_7] = _e204;
+                    float _e208 = value;
+                    head_row.inner[i_7] = _e208;
                 }
                 if (is_k) {
-                    float _e208 = value;
-                    k[start + i_7] = _e208;
+                    float _e212 = value;
+                    k[start + i_7] = _e212;
                 }
             }
         }
@@ -499,58 +502,58 @@ struct main_Input {
     if (is_q) {
         return;
     }
-    uint _e214 = p.head_dim;
-    i = _e214 + thread_;
+    uint _e218 = p.head_dim;
+    i = _e218 + thread_;
     bool loop_init_6 = true;
     while(true) {
         if (!loop_init_6) {
-            uint _e232 = i;
-            i = _e232 + N_THREAD;
+            uint _e236 = i;
+            i = _e236 + N_THREAD;
         }
         loop_init_6 = false;
-        uint _e217 = i;
-        uint _e220 = p.head_dim;
-        if (_e217 < (((_e220 + 31u) / 32u) * 32u)) {
+        uint _e221 = i;
+        uint _e224 = p.head_dim;
+        if (_e221 < (((_e224 + 31u) / 32u) * 32u)) {
         } else {
             break;
         }
         {
-            uint _e229 = i;
-            head_row.inner[_e229] = 0.0;
+            uint _e233 = i;
+            head_row.inner[_e233] = 0.0;
         }
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-    uint _e237 = p.head_dim;
-    prepare_scales(_e237, thread_, head_row, scales);
-    uint _e240 = p.pos;
-    uint _e244 = p.n_head_kv;
-    uint _e249 = p.n_word;
-    uint at_1 = (((_e240 + t_1) * _e244) + head) * _e249;
+    uint _e241 = p.head_dim;
+    prepare_scales(_e241, thread_, head_row, scales);
+    uint _e244 = p.pos;
+    uint _e248 = p.n_head_kv;
+    uint _e253 = p.n_word;
+    uint at_1 = (((_e244 + t_1) * _e248) + head) * _e253;
     w = thread_;
     bool loop_init_7 = true;
     while(true) {
         if (!loop_init_7) {
-            uint _e273 = w;
-            w = _e273 + N_THREAD;
+            uint _e277 = w;
+            w = _e277 + N_THREAD;
         }
         loop_init_7 = false;
-        uint _e252 = w;
-        uint _e255 = p.n_word;
-        if (_e252 < _e255) {
+        uint _e256 = w;
+        uint _e259 = p.n_word;
+        if (_e256 < _e259) {
         } else {
             break;
         }
         {
-            uint _e257 = w;
-            uint _e260 = p.n_code;
-            uint _e263 = p.head_dim;
-            uint _e264 = stored_word(_e257, _e260, _e263, head_row, scales);
+            uint _e261 = w;
+            uint _e264 = p.n_code;
+            uint _e267 = p.head_dim;
+            uint _e268 = stored_word(_e261, _e264, _e267, head_row, scales);
             if (is_k) {
-                uint _e266 = w;
-                keys[at_1 + _e266] = _e264;
-            } else {
                 uint _e270 = w;
-                values[at_1 + _e270] = _e264;
+                keys[at_1 + _e270] = _e268;
+            } else {
+                uint _e274 = w;
+                values[at_1 + _e274] = _e268;
             }
         }
     }

@@ -861,8 +861,8 @@ void put(
     bool loop_init_15 = true;
     while(true) {
         if (!loop_init_15) {
-            uint _e86 = r_1;
-            r_1 = _e86 + 1u;
+            uint _e90 = r_1;
+            r_1 = _e90 + 1u;
         }
         loop_init_15 = false;
         uint _e8 = r_1;
@@ -882,34 +882,36 @@ void put(
             }
             bool _e29 = local_6;
             if (_e29) {
-                uint _e31 = token_head(place_9.head_kv, row_2, p);
-                uint _e34 = p.head_dim;
-                uint at_7 = (_e31 * _e34) + dim_2;
+                uint _e32 = p.first_head;
+                uint _e34 = token_head(place_9.head_kv, row_2, p);
+                uint head = _e32 + _e34;
+                uint _e38 = p.head_dim;
+                uint at_7 = (head * _e38) + dim_2;
                 old_1 = 0.0;
                 if ((step & IS_FIRST) == 0u) {
-                    float _e45 = out[at_7];
-                    old_1 = _e45;
+                    float _e49 = out[at_7];
+                    old_1 = _e49;
                 }
-                float _e46 = old_1;
-                metal::float4 _e50 = fold(metal::float4(_e46), weight.inner[0], split_1, weight.inner[1]);
-                uint _e51 = r_1;
-                value = _e50[_e51];
+                float _e50 = old_1;
+                metal::float4 _e54 = fold(metal::float4(_e50), weight.inner[0], split_1, weight.inner[1]);
+                uint _e55 = r_1;
+                value = _e54[_e55];
                 if ((step & IS_LAST) != 0u) {
-                    float _e58 = value;
-                    uint _e59 = r_1;
-                    value = _e58 / total_1[_e59];
-                    uint _e64 = p.is_gated;
-                    if (_e64 != 0u) {
-                        float _e67 = value;
-                        uint _e71 = p.q_stride;
-                        uint _e75 = p.head_dim;
-                        float _e79 = q[((_e31 * _e71) + _e75) + dim_2];
-                        float _e80 = sigmoid(_e79);
-                        value = _e67 * _e80;
+                    float _e62 = value;
+                    uint _e63 = r_1;
+                    value = _e62 / total_1[_e63];
+                    uint _e68 = p.is_gated;
+                    if (_e68 != 0u) {
+                        float _e71 = value;
+                        uint _e75 = p.q_stride;
+                        uint _e79 = p.head_dim;
+                        float _e83 = q[((head * _e75) + _e79) + dim_2];
+                        float _e84 = sigmoid(_e83);
+                        value = _e71 * _e84;
                     }
                 }
-                float _e84 = value;
-                out[at_7] = _e84;
+                float _e88 = value;
+                out[at_7] = _e88;
             }
         }
     }

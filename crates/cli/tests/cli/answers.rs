@@ -1,7 +1,10 @@
 //! Answers of the demo model: the way from text to text.
 
-use serde_json::Value;
+use std::fs;
 
+use serde_json::{Value, json};
+
+use crate::chat::WEATHER;
 use crate::support::{flash_moe, flash_moe_with, store};
 
 const GREEDY: [&str; 4] = ["--temperature", "0", "--max-tokens", "24"];
@@ -47,6 +50,89 @@ fn run_says_what_limits_it_and_records() {
     flash_moe(&[&["bench", "--trace", path][..], &tokens].concat()).ok();
 }
 
+/// A script that asked for JSON of a certain form would get another one.
+#[test]
+fn an_answer_follows_its_schema() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("schema.json");
+    let schema = json!({
+        "type": "object",
+        "properties": { "name": { "type": "string", "maxLength": 20 }, "age": { "type": "integer", "maximum": 200 } },
+        "required": ["name", "age"],
+        "additionalProperties": false
+    });
+    fs::write(&path, schema.to_string()).unwrap();
+    for think in ["off", "on"] {
+        let args = ["run", "Who are you?", "--schema", path.to_str().unwrap(), "--think", think, "--json"];
+        let done = flash_moe(&[&args[..], &["--temperature", "0", "--max-tokens", "300"]].concat()).ok();
+        let report: Value = serde_json::from_str(&done.stdout).unwrap();
+        let answer: Value = serde_json::from_str(report["text"].as_str().unwrap()).unwrap();
+        assert_eq!(answer.as_object().map(serde_json::Map::len), Some(2), "{answer}");
+        assert!(answer["name"].is_string() && answer["age"].as_i64() <= Some(200), "{answer}");
+        assert_eq!(report["finish_reason"], "stop");
+    }
+    fs::write(&path, "{\"type\": \"nonsense\"}").unwrap();
+    flash_moe(&["run", "x", "--schema", path.to_str().unwrap()]).fails(1, "nonsense", "");
+    fs::write(&path, "[]").unwrap();
+    flash_moe(&["run", "x", "--schema", path.to_str().unwrap()]).fails(1, "not a JSON schema", "");
+}
+
+/// Calls would be text that a script has to take apart, or half a call look like a whole one.
+#[test]
+fn calls_are_told_apart_from_text() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = folder.path().join("tools.json");
+    fs::write(&path, WEATHER.to_string()).unwrap();
+    let question = ["run", "What's the weather in Rome and Oslo?", "--tools", path.to_str().unwrap()];
+    let args = [&question[..], &["--temperature", "0", "--think", "off"]].concat();
+    let lines = flash_moe(&args).ok().stdout;
+    let call = |city: &str| json!({ "name": "get_weather", "arguments": { "city": city } });
+    let calls: Vec<Value> = lines.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(calls, [call("Rome"), call("Oslo")]);
+    let report: Value =
+        serde_json::from_str(&flash_moe(&[&args[..], &["--json"]].concat()).ok().stdout).unwrap();
+    assert_eq!((&report["text"], &report["finish_reason"]), (&json!(""), &json!("tool_calls")));
+    for (call, city) in report["tool_calls"].as_array().unwrap().iter().zip(["Rome", "Oslo"]) {
+        let arguments: Value = serde_json::from_str(call["function"]["arguments"].as_str().unwrap()).unwrap();
+        assert_eq!((&call["type"], &arguments), (&json!("function"), &json!({ "city": city })));
+    }
+    assert_ne!(report["tool_calls"][0]["id"], report["tool_calls"][1]["id"]);
+    let cut: Value = serde_json::from_str(
+        &flash_moe(&[&args[..], &["--json", "--max-tokens", "12"]].concat()).ok().stdout,
+    )
+    .unwrap();
+    assert_eq!((&cut["tool_calls"], &cut["finish_reason"]), (&json!([]), &json!("length")));
+}
+
+/// What was asked of the answer would be ignored.
+#[test]
+fn flags_shape_the_answer() {
+    let whole = run(&["Who are you?", "--think", "off"], "");
+    let cut = run(&["Who are you?", "--think", "off", "--stop", " demo", "--stop", "never"], "");
+    assert_eq!(cut.trim_end(), whole.split(" demo").next().unwrap());
+    let report = |more: &[&str]| -> Value {
+        let args = [&["run", "Who are you?", "--json"], more, &GREEDY[..]].concat();
+        serde_json::from_str(&flash_moe(&args).ok().stdout).unwrap()
+    };
+    let n_prompt = |report: &Value| report["phases"]["prefill"]["tokens"].as_u64().unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let (notes, binary) = (folder.path().join("notes.txt"), folder.path().join("binary"));
+    fs::write(&notes, "Some words.").unwrap();
+    fs::write(&binary, b"\0\xff").unwrap();
+    let plain = n_prompt(&report(&[]));
+    let notes = notes.to_str().unwrap();
+    assert!(plain < n_prompt(&report(&["--system", "Be kind."])));
+    let with_one = n_prompt(&report(&["--file", notes]));
+    assert!(plain < with_one && with_one < n_prompt(&report(&["--file", notes, "--file", notes])));
+    let binary = binary.to_str().unwrap();
+    flash_moe(&["run", "x", "--file", binary]).fails(1, "cannot be attached", "");
+    let hidden = [&["run", "Who are you?", "--think", "on", "--hide-thinking"], &GREEDY[..]].concat();
+    let shown = [&["run", "Who are you?", "--think", "on"], &GREEDY[..]].concat();
+    let (hidden, shown) = (flash_moe(&hidden).ok(), flash_moe(&shown).ok());
+    assert_eq!((hidden.stdout, hidden.stderr.as_str()), (shown.stdout, ""));
+    assert_ne!(shown.stderr, "");
+}
+
 /// A seed would not repeat an answer, or not change it.
 #[test]
 fn a_seed_repeats_an_answer() {
@@ -85,7 +171,7 @@ fn a_chat_remembers_and_obeys() {
     let args = [&["chat", "-v", "--think", "off"][..], &GREEDY].concat();
     let done = flash_moe_with(&args, input).ok();
     assert!(
-        done.stderr.contains("/clear  forget") && done.stderr.contains("there is no /nonsense"),
+        done.stderr.contains("forget the conversation;") && done.stderr.contains("there is no /nonsense"),
         "{done:?}"
     );
     let turns: Vec<&str> = done.stderr.lines().filter(|line| line.starts_with("[prompt ")).collect();

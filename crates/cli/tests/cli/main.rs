@@ -2,6 +2,9 @@
 
 mod answers;
 mod bad_inputs;
+mod chat;
 mod doctor;
 mod results;
 mod support;
+#[cfg(unix)]
+mod terminal;

@@ -7,7 +7,7 @@ use std::io::Write;
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
-use generate::Tokenizer;
+use generate::{TextFiles, TextModel, Tokenizer};
 use model::{ModelError, TokenModel};
 use serde_json::{Map, Value, json};
 
@@ -188,4 +188,27 @@ impl TokenModel for Script {
         }
         Ok(&self.logits)
     }
+}
+
+/// The small tokenizer with a chat template.
+pub(crate) fn text_model(template: &[u8]) -> TextModel {
+    let (tokenizer, config) = (small_json().to_string(), small_config().to_string());
+    let files = TextFiles {
+        tokenizer: tokenizer.as_bytes(),
+        tokenizer_config: Some(config.as_bytes()),
+        chat_template: Some(template),
+        generation_config: None,
+    };
+    TextModel::new(files).unwrap()
+}
+
+/// All chat templates that are here, with their names.
+pub(crate) fn templates() -> Vec<(&'static str, Vec<u8>)> {
+    let ours = [
+        ("test", data("chat_template.jinja")),
+        ("demo", repository_file("crates/cli/demo/chat_template.jinja")),
+    ];
+    let others = ["../../../shared/templates/qwen3.5.jinja", "../../../shared/templates/qwen3.6.jinja"];
+    let others = others.iter().filter_map(|path| Some((*path, optional(&[path])?)));
+    ours.into_iter().chain(others).collect()
 }

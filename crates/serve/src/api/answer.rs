@@ -1,6 +1,8 @@
 //! From what any API asks to jobs for the engine, and from the engine's updates to a whole answer.
 
-use generate::{Channel, ChatRequest, Finish, GenerateOptions, Prepared, SamplingOverrides, TokenLogprob, Tokenizer};
+use generate::{
+    Channel, ChatRequest, Finish, GenerateOptions, Prepared, SamplingOverrides, TokenLogprob, Tokenizer,
+};
 
 use crate::api::thinking::Thinking;
 use crate::api::tokens::{Chosen, OpenTokens};
@@ -136,6 +138,7 @@ pub(crate) struct Call {
     pub(crate) name: String,
     /// JSON text.
     pub(crate) arguments: String,
+    /// The model ended it; else the arguments are what came of them.
     pub(crate) is_complete: bool,
 }
 
@@ -144,7 +147,6 @@ pub(crate) struct Call {
 pub(crate) struct Answer {
     pub(crate) text: String,
     pub(crate) thinking: String,
-    /// Complete ones only.
     pub(crate) calls: Vec<Call>,
     /// Of all tokens, in order.
     pub(crate) tokens: Vec<(u32, Option<Box<TokenLogprob>>)>,
@@ -176,13 +178,12 @@ impl Answer {
                         call.arguments += &json;
                     }
                 }
-                Update::Call(CallUpdate::End { .. }) => {
+                Update::Call(CallUpdate::End { complete, .. }) => {
                     if let Some(call) = calls.last_mut() {
-                        call.is_complete = true;
+                        call.is_complete = complete;
                     }
                 }
                 Update::Done(done) => {
-                    calls.retain(|call| call.is_complete);
                     return Ok(Self { text, thinking, calls, tokens, pieces, done });
                 }
                 Update::Failed(failure) => return Err(failure.into()),

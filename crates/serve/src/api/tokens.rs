@@ -8,7 +8,6 @@ use std::collections::VecDeque;
 use generate::{TokenLogprob, Tokenizer};
 use serde_json::{Map, Value, json};
 
-
 /// A chosen token.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Chosen {

@@ -80,10 +80,12 @@ pub enum CallUpdate {
         /// JSON text.
         json: String,
     },
-    /// Its arguments are complete.
+    /// Its arguments are JSON now.
     End {
         /// The call.
         index: usize,
+        /// The model ended the call; else it broke off.
+        complete: bool,
     },
 }
 

@@ -168,7 +168,10 @@ impl<'t, M: Model> Running<'t, M> {
     ) -> Result<Step, GenerateError> {
         let (pos, n_align) = (model.ids(&self.timeline.session).len(), model.n_align());
         let goal = if pos < self.snapshot_pos { self.snapshot_pos } else { self.prompt.len() };
-        let end = goal.min((pos / n_align * n_align).saturating_add(chunk.next_multiple_of(n_align)));
+        let end = goal.min(
+            (pos / n_align * n_align)
+                .saturating_add(chunk.checked_next_multiple_of(n_align).unwrap_or(usize::MAX)),
+        );
         let Self { outbox, told, .. } = self;
         let (started, wants_progress) = (self.started, self.wants_progress);
         let fed = model.feed(&mut self.timeline.session, &self.prompt[pos..end], &mut |n_done| {
@@ -328,6 +331,6 @@ fn update(event: Event<'_>) -> Option<Update> {
         Event::Call(CallEvent::Arguments { index, json }) => {
             Update::Call(CallUpdate::Arguments { index, json: json.to_owned() })
         }
-        Event::Call(CallEvent::End { index }) => Update::Call(CallUpdate::End { index }),
+        Event::Call(CallEvent::End { index, complete }) => Update::Call(CallUpdate::End { index, complete }),
     })
 }

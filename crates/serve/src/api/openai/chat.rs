@@ -63,9 +63,10 @@ pub(crate) fn read(fields: &Fields<'_>, app: &App) -> Result<(ChatRequest, Wishe
         tool_choice,
         tools,
         single_call: fields.bool("parallel_tool_calls")? == Some(false),
+        free_calls: fields.bool("constrain_tool_calls")? == Some(false),
         response: response_format(fields, limits)?,
-        thinking: None,
         template_vars,
+        ..ChatRequest::default()
     };
     let n_top = fields.count("top_logprobs")?;
     Limits::check("top_logprobs", n_top.unwrap_or(0), limits.n_top_logprob)?;
@@ -159,7 +160,8 @@ async fn whole(
 }
 
 fn choice_json(app: &App, index: usize, answer: Answer, style: &Style) -> Value {
-    let finish_reason = finish_reason(&answer.done.finish, answer.calls.len());
+    let finish_reason =
+        finish_reason(&answer.done.finish, answer.calls.iter().filter(|call| call.is_complete).count());
     let tokenizer = app.text().tokenizer();
     let logprobs = style.wants_logprobs.then(|| chat_logprobs(&answer.chosen(tokenizer), tokenizer));
     let mut message = Map::new();
@@ -238,8 +240,8 @@ impl ChatEncoder {
             CallUpdate::Arguments { index, json } => {
                 json!({ "index": index, "function": { "arguments": json } })
             }
-            CallUpdate::End { .. } => {
-                self.choices[index].n_call_complete += 1;
+            CallUpdate::End { complete, .. } => {
+                self.choices[index].n_call_complete += usize::from(complete);
                 return None;
             }
         };

@@ -1,0 +1,309 @@
+//! A model that plays scripts: what it says depends on which key the prompt contains last.
+
+use std::collections::BTreeMap;
+use std::ops::ControlFlow;
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::Duration;
+
+use generate::{TextFiles, TextModel, Tokenizer};
+use model::ModelError;
+use serve::engine::{Counters, Model};
+
+/// Batches end at multiples of this.
+const N_ALIGN: usize = 64;
+/// Far above all others.
+const LOUD: f32 = 40.0;
+
+/// Tokenizer, template and defaults of the demo model.
+pub(crate) fn text_model() -> TextModel {
+    TextModel::new(TextFiles {
+        tokenizer: include_bytes!("../../../cli/demo/tokenizer.json"),
+        tokenizer_config: Some(include_bytes!("../../../cli/demo/tokenizer_config.json")),
+        chat_template: Some(include_bytes!("../../../cli/demo/chat_template.jinja")),
+        generation_config: Some(include_bytes!("../../../cli/demo/generation_config.json")),
+    })
+    .expect("the demo model's files are sound")
+}
+
+/// What the model says.
+#[derive(Clone, Debug)]
+pub(crate) enum Script {
+    /// These tokens, then the end of the turn.
+    Text(String),
+    /// The same, one character a token at most.
+    Characters(String),
+    /// So many letters that depend on everything before, and on the sampler.
+    Noise(usize),
+    /// These tokens, then an error.
+    Fails(String),
+    /// An error in the prompt.
+    FailsAtOnce,
+}
+
+/// Holds the model up until it is opened.
+#[derive(Debug, Default)]
+pub(crate) struct Gate {
+    is_open: Mutex<bool>,
+    changed: Condvar,
+}
+
+impl Gate {
+    pub(crate) fn open(&self) {
+        *self.is_open.lock().unwrap() = true;
+        self.changed.notify_all();
+    }
+
+    fn pass(&self) {
+        let is_open = self.is_open.lock().unwrap();
+        drop(self.changed.wait_while(is_open, |is_open| !*is_open).unwrap());
+    }
+}
+
+/// What happened to the model, for tests.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Log {
+    /// Tokens of prompts that were fed.
+    pub(crate) n_fed: usize,
+    /// Passes of one token each for several sessions, and how many sessions.
+    pub(crate) batches: Vec<usize>,
+    /// Sessions that were opened.
+    pub(crate) n_open: usize,
+    /// Sessions that were dropped.
+    pub(crate) n_drop: usize,
+}
+
+/// The scripts, the speed, and what happened.
+#[derive(Clone)]
+pub(crate) struct Stage {
+    pub(crate) scripts: BTreeMap<String, Script>,
+    pub(crate) n_ctx: usize,
+    /// For each token of a prompt, and for each pass of single tokens.
+    pub(crate) prefill_time: Duration,
+    pub(crate) decode_time: Duration,
+    /// Prompts that contain the key wait in front of it.
+    pub(crate) gate: Option<(String, Arc<Gate>)>,
+    pub(crate) log: Arc<Mutex<Log>>,
+}
+
+impl Stage {
+    pub(crate) fn new(scripts: &[(&str, Script)]) -> Self {
+        Self {
+            scripts: scripts.iter().map(|(key, script)| ((*key).to_owned(), script.clone())).collect(),
+            n_ctx: 4096,
+            prefill_time: Duration::ZERO,
+            decode_time: Duration::ZERO,
+            gate: None,
+            log: Arc::default(),
+        }
+    }
+}
+
+/// Plays on a stage.
+pub(crate) struct Scripted {
+    stage: Stage,
+    tokenizer: Tokenizer,
+    end_id: u32,
+    counters: Counters,
+}
+
+pub(crate) struct Session {
+    ids: Vec<u32>,
+    logits: Vec<f32>,
+    /// The answer, from when the prompt was fed.
+    reply: Vec<u32>,
+    n_said: usize,
+    script: Option<Script>,
+    failure: Option<String>,
+    log: Arc<Mutex<Log>>,
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.log.lock().unwrap().n_drop += 1;
+    }
+}
+
+impl Scripted {
+    pub(crate) fn new(stage: Stage) -> Self {
+        let tokenizer = include_bytes!("../../../cli/demo/tokenizer.json");
+        let tokenizer = Tokenizer::from_bytes(tokenizer, None).expect("it is sound");
+        let end_id = tokenizer.token_id("<|im_end|>").expect("it has one");
+        Self { stage, tokenizer, end_id, counters: Counters::default() }
+    }
+
+    /// The script whose key comes last, and where that is.
+    fn script(&self, text: &str) -> Option<Script> {
+        let found = self.stage.scripts.iter().filter_map(|(key, script)| Some((text.rfind(key)?, script)));
+        found.max_by_key(|&(at, _)| at).map(|(_, script)| script.clone())
+    }
+
+    fn begin(&self, session: &mut Session) {
+        let script = self.script(&self.tokenizer.decode(&session.ids, false));
+        let encode = |text: &str| self.tokenizer.encode(text).expect("it can be encoded");
+        session.reply = match &script {
+            Some(Script::Text(text) | Script::Fails(text)) => encode(text),
+            Some(Script::Characters(text)) => characters(text).flat_map(|piece| encode(&piece)).collect(),
+            Some(Script::Noise(_) | Script::FailsAtOnce) | None => Vec::new(),
+        };
+        (session.script, session.n_said) = (script, 0);
+    }
+
+    /// Logits after what was fed.
+    fn speak(&self, session: &mut Session) {
+        session.logits.fill(0.0);
+        if let Some(Script::Noise(n)) = session.script
+            && session.n_said < n
+        {
+            // Letters only, so that the text can be told apart from anything else.
+            let mut hash = 0xcbf2_9ce4_8422_2325_u64;
+            for &id in &session.ids {
+                hash = (hash ^ u64::from(id)).wrapping_mul(0x0100_0000_01b3);
+            }
+            for letter in 'a'..='p' {
+                hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let id = self.tokenizer.token_id(&letter.to_string()).expect("letters are tokens");
+                session.logits[id as usize] = LOUD + (hash >> 61) as f32 / 2.0;
+            }
+            return;
+        }
+        let id = session.reply.get(session.n_said).copied().unwrap_or(self.end_id);
+        session.logits[id as usize] = LOUD;
+    }
+
+    fn work(&mut self, n_token: usize) {
+        self.counters.n_hit += 9 * n_token as u64;
+        self.counters.n_miss += n_token as u64;
+        self.counters.read_bytes += 1000 * n_token as u64;
+        self.counters.wait += Duration::from_micros(n_token as u64);
+    }
+
+    fn say(&self, session: &mut Session, id: u32) -> Result<(), ModelError> {
+        if matches!(session.script, Some(Script::Fails(_))) && session.reply.len() <= session.n_said + 1 {
+            let what = "an injected error".to_owned();
+            session.failure = Some(what.clone());
+            return Err(ModelError::Backend { what });
+        }
+        session.ids.push(id);
+        session.n_said += 1;
+        self.speak(session);
+        Ok(())
+    }
+}
+
+/// Characters, with tags whole: they are tokens.
+fn characters(text: &str) -> impl Iterator<Item = String> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let tags = ["<think>", "</think>", "<tool_call>", "</tool_call>", "<|im_end|>"];
+        let tag = tags.into_iter().find(|tag| rest.starts_with(tag));
+        let n = tag.map_or_else(|| rest.chars().next().map(char::len_utf8), |tag| Some(tag.len()))?;
+        let (piece, after) = rest.split_at(n);
+        rest = after;
+        Some(piece.to_owned())
+    })
+}
+
+impl Model for Scripted {
+    type Session = Session;
+    type Snapshot = Vec<u32>;
+
+    fn n_vocab(&self) -> usize {
+        self.tokenizer.vocab_size()
+    }
+
+    fn n_ctx(&self) -> usize {
+        self.stage.n_ctx
+    }
+
+    fn n_align(&self) -> usize {
+        N_ALIGN
+    }
+
+    fn open(&mut self) -> Session {
+        self.stage.log.lock().unwrap().n_open += 1;
+        Session {
+            ids: Vec::new(),
+            logits: vec![0.0; self.n_vocab()],
+            reply: Vec::new(),
+            n_said: 0,
+            script: None,
+            failure: None,
+            log: self.stage.log.clone(),
+        }
+    }
+
+    fn ids<'s>(&self, session: &'s Session) -> &'s [u32] {
+        &session.ids
+    }
+
+    fn logits<'s>(&self, session: &'s Session) -> &'s [f32] {
+        &session.logits
+    }
+
+    fn failure(&self, session: &Session) -> Option<String> {
+        session.failure.clone()
+    }
+
+    fn feed(
+        &mut self,
+        session: &mut Session,
+        ids: &[u32],
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), ModelError> {
+        assert!(session.failure.is_none(), "a failed session was used");
+        assert!(session.ids.len() + ids.len() <= self.stage.n_ctx, "more than the context was fed");
+        for (i, batch) in ids.chunks(N_ALIGN).enumerate() {
+            std::thread::sleep(self.stage.prefill_time * batch.len() as u32);
+            session.ids.extend_from_slice(batch);
+            self.stage.log.lock().unwrap().n_fed += batch.len();
+            self.work(batch.len());
+            let n_done = i * N_ALIGN + batch.len();
+            if progress(n_done).is_break() && n_done < ids.len() {
+                return Err(ModelError::Interrupted);
+            }
+        }
+        if let Some((key, gate)) = &self.stage.gate
+            && self.tokenizer.decode(&session.ids, false).contains(key)
+        {
+            gate.pass();
+        }
+        self.begin(session);
+        if matches!(session.script, Some(Script::FailsAtOnce)) {
+            let what = "an injected error".to_owned();
+            session.failure = Some(what.clone());
+            return Err(ModelError::Backend { what });
+        }
+        self.speak(session);
+        Ok(())
+    }
+
+    fn decode(&mut self, sessions: &mut [&mut Session], ids: &[u32]) -> Result<(), ModelError> {
+        std::thread::sleep(self.stage.decode_time);
+        self.stage.log.lock().unwrap().batches.push(ids.len());
+        self.work(ids.len());
+        let mut result = Ok(());
+        for (session, &id) in sessions.iter_mut().zip(ids) {
+            assert!(session.failure.is_none(), "a failed session was used");
+            if let Err(error) = self.say(session, id) {
+                result = Err(error);
+            }
+        }
+        result
+    }
+
+    fn snapshot(&self, session: &Session) -> Result<Vec<u32>, ModelError> {
+        Ok(session.ids.clone())
+    }
+
+    fn rewind(&self, session: &mut Session, snapshot: &Vec<u32>) -> Result<(), ModelError> {
+        assert!(session.ids.starts_with(snapshot), "a session was taken to where it never was");
+        session.ids.truncate(snapshot.len());
+        Ok(())
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn pause(&mut self) {}
+}
