@@ -155,8 +155,8 @@ fn kill(child: &mut Child) {
     let _ = child.wait();
 }
 
-#[cfg(test)]
 #[cfg(unix)]
+#[cfg(test)]
 mod tests {
     use super::*;
 
