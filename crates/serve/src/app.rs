@@ -6,13 +6,15 @@ use std::time::Duration;
 use axum::Router;
 use axum::extract::{DefaultBodyLimit, MatchedPath, Request, State};
 use axum::http::Method;
-use axum::middleware::{Next, from_fn_with_state};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 use generate::{SamplingOverrides, TextModel};
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
+use crate::api::anthropic::{self, errors_in_our_words};
 use crate::api::openai::{chat, completions, models, tokenize};
+use crate::api::responses;
 use crate::api::thinking::Thinking;
 use crate::auth::{self, Keys, Origins};
 use crate::engine::{Job, Queue, Updates};
@@ -20,6 +22,7 @@ use crate::error::ApiError;
 use crate::id;
 use crate::limits::Limits;
 use crate::metrics::Metrics;
+use crate::openapi;
 
 /// How long a browser may remember what a preflight said.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
@@ -149,11 +152,14 @@ impl App {
             .route("/completions", post(completions::completions))
             .route("/models", get(models::models))
             .route("/models/{*name}", get(models::model))
-            .route("/embeddings", post(models::embeddings));
+            .route("/embeddings", post(models::embeddings))
+            .merge(responses::router())
+            .merge(anthropic::router());
         let guarded = Router::new()
             .merge(api.clone())
             .nest("/v1", api)
             .route("/metrics", get(models::metrics))
+            .route("/openapi.json", get(openapi::openapi))
             .route("/tokenize", post(tokenize::tokenize))
             .route("/detokenize", post(tokenize::detokenize))
             .route("/v1/tokenize", post(tokenize::tokenize))
@@ -172,6 +178,7 @@ impl App {
             .layer(DefaultBodyLimit::disable())
             .layer(self.cors())
             .layer(from_fn_with_state(self.clone(), auth::check_origin))
+            .layer(from_fn(errors_in_our_words))
             .layer(from_fn_with_state(self.clone(), count))
             .with_state(self.clone())
     }

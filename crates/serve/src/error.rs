@@ -123,6 +123,8 @@ impl ApiError {
             }
             _ => {}
         }
+        // Whoever stands between may write it in another shape.
+        response.extensions_mut().insert(self.clone());
         response
     }
 }

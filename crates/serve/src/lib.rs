@@ -10,6 +10,7 @@ mod error;
 mod id;
 mod limits;
 mod metrics;
+mod openapi;
 mod server;
 mod sse;
 mod web;

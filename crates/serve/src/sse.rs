@@ -26,6 +26,11 @@ pub(crate) trait Encoder: Send + 'static {
 
     /// One job failed: nothing more comes.
     fn failed(&mut self, failure: Failure, out: &mut VecDeque<Event>);
+
+    /// What is sent when nothing else was for a while.
+    fn heartbeat(&self) -> Event {
+        Event::default().comment("still working")
+    }
 }
 
 type Source = Pin<Box<dyn Stream<Item = (usize, Update)> + Send>>;
@@ -43,10 +48,10 @@ pub(crate) fn respond(updates: Vec<Updates>, mut encoder: impl Encoder, heartbea
     let n_left = updates.len();
     let mut out = VecDeque::new();
     encoder.begin(&mut out);
+    let keep_alive = KeepAlive::new().interval(heartbeat).event(encoder.heartbeat());
     let updates =
         Some(stream::select_all(updates.into_iter().enumerate().map(|(i, updates)| source(i, updates))));
     let events = stream::unfold(State { encoder, updates, n_left, out }, next);
-    let keep_alive = KeepAlive::new().interval(heartbeat).text("still working");
     let mut response = Sse::new(events).keep_alive(keep_alive).into_response();
     // Proxies must not collect the stream.
     let (name, no) = (HeaderName::from_static("x-accel-buffering"), HeaderValue::from_static("no"));

@@ -2,10 +2,11 @@
 
 use axum::Json;
 use axum::extract::{Path, State};
-use axum::http::{StatusCode, header};
+use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
 
+use crate::api::anthropic;
 use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
 
@@ -22,17 +23,27 @@ fn model_json(app: &App, name: &str) -> Value {
 }
 
 /// All names of the one model.
-pub(crate) async fn models(State(app): State<App>) -> Json<Value> {
+pub(crate) async fn models(State(app): State<App>, headers: HeaderMap) -> Response {
+    if anthropic::is_anthropic(&headers) {
+        return Json(anthropic::models(&app)).into_response();
+    }
     let models: Value = app.options().names.iter().map(|name| model_json(&app, name)).collect();
-    Json(json!({ "object": "list", "data": models }))
+    Json(json!({ "object": "list", "data": models })).into_response()
 }
 
 /// One of them.
-pub(crate) async fn model(State(app): State<App>, Path(name): Path<String>) -> Result<Json<Value>, ApiError> {
+pub(crate) async fn model(
+    State(app): State<App>,
+    headers: HeaderMap,
+    Path(name): Path<String>,
+) -> Result<Response, ApiError> {
     if !app.options().names.contains(&name) {
         return Err(ApiError::new(ErrorKind::NotFound, "there is no model of this name: see /v1/models"));
     }
-    Ok(Json(model_json(&app, &name)))
+    if anthropic::is_anthropic(&headers) {
+        return Ok(Json(anthropic::model(&app, &name)).into_response());
+    }
+    Ok(Json(model_json(&app, &name)).into_response())
 }
 
 /// Is the server there? Anybody may ask.
