@@ -96,7 +96,7 @@ pub(crate) struct ServeFlags {
     /// Port to listen on; 0 is any that is free.
     #[arg(long, value_name = "N", default_value_t = 8080)]
     pub(crate) port: u16,
-    /// Key that requests must carry [default: the environment variable FLASH_MOE_API_KEY, which other users cannot see].
+    /// Key that requests must carry [default: the environment variable FLASH_MOE_API_KEY, which others cannot see].
     #[arg(long, value_name = "KEY")]
     pub(crate) api_key: Option<String>,
     /// File with keys, one a line.

@@ -1,8 +1,8 @@
 //! A server that plays scripts instead of running a model, for test suites of client libraries.
 //!
-//! `scripted SCRIPTS.json [--prefill-ms N] [--token-ms N] [--port N]`: the file is an object from keys to texts; the key
-//! that comes last in a prompt decides what is answered. A text that begins with `!error ` fails at its end. Prints its
-//! address when it is ready, and ends when its standard input does.
+//! `scripted SCRIPTS.json [--prefill-ms N] [--token-ms N] [--port N]`: the file is an object from keys to texts; the
+//! key that comes last in a prompt decides what is answered. A text that begins with `!error ` fails at its end. Prints
+//! its address when it is ready, and ends when its standard input does.
 
 #[allow(dead_code, unreachable_pub)]
 #[path = "../tests/server/scripted.rs"]

@@ -69,8 +69,8 @@ impl ApiError {
 
     pub(crate) fn too_long(n_prompt: usize, n_ctx: usize) -> Self {
         let message = format!(
-            "the prompt has {n_prompt} tokens, the maximum context length of this server is {n_ctx} tokens: shorten the \
-             prompt, or start the server with a larger --ctx"
+            "the prompt has {n_prompt} tokens, the maximum context length of this server is {n_ctx} tokens: shorten \
+             the prompt, or start the server with a larger --ctx"
         );
         Self { kind: ErrorKind::ContextLength, message, param: Some("messages".into()) }
     }

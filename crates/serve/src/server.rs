@@ -3,6 +3,7 @@
 use std::io;
 use std::net::TcpListener;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use generate::TextModel;
@@ -53,9 +54,10 @@ pub fn serve<M: Model>(
     let (queue, metrics) = (Arc::new(Queue::new(n_queue)), Arc::new(Metrics::default()));
     let limits = options.limits;
     let app = App::new(options, text.clone(), queue.clone(), metrics.clone());
+    let is_engine_over = AtomicBool::new(false);
     std::thread::scope(|scope| {
         let stop = async {
-            while !is_stopped() {
+            while !is_stopped() && !is_engine_over.load(Ordering::SeqCst) {
                 tokio::time::sleep(STOP_POLL).await;
             }
             queue.close(grace);
@@ -66,9 +68,21 @@ pub fn serve<M: Model>(
             let _closing = Closing(queue);
             runtime.block_on(conn::serve(listener, app.router(), limits, stop, grace + FAREWELL))
         });
-        engine::run(model, &text, queue, scheduling, &metrics);
+        {
+            // Also by a panic, which must end the program and not leave it without an engine.
+            let _ending = Ending(&is_engine_over);
+            engine::run(model, &text, queue, scheduling, &metrics);
+        }
         http.join().map_err(|_| ServeError::Panicked)?.map_err(ServeError::Io)
     })
+}
+
+struct Ending<'a>(&'a AtomicBool);
+
+impl Drop for Ending<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+    }
 }
 
 struct Closing<'q>(&'q Queue);

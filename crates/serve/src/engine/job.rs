@@ -21,8 +21,8 @@ pub struct Job {
     pub wants_timings: bool,
 }
 
-/// What happens to a job, in order: `Started`, `Progress`es, then tokens and what they decide, then `Done`. `Failed` may
-/// come at any time. Nothing comes after `Done` or `Failed`.
+/// What happens to a job, in order: `Started`, `Progress`es, then tokens and what they decide, then `Done`. `Failed`
+/// may come at any time. Nothing comes after `Done` or `Failed`.
 #[derive(Clone, Debug)]
 pub enum Update {
     /// It left the queue.

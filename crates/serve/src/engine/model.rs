@@ -33,8 +33,8 @@ pub trait Model {
     /// Why a session cannot go on.
     fn failure(&self, session: &Self::Session) -> Option<String>;
 
-    /// Feeds tokens. `progress` is told how many are done; when it breaks, feeding stops at the end of the current batch
-    /// with [`ModelError::Interrupted`], and the session stands there.
+    /// Feeds tokens. `progress` is told how many are done; when it breaks, feeding stops at the end of the current
+    /// batch with [`ModelError::Interrupted`], and the session stands there.
     ///
     /// # Errors
     /// [`ModelError::Interrupted`], or what makes the session unusable.

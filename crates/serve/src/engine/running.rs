@@ -158,8 +158,8 @@ impl<'t, M: Model> Running<'t, M> {
         self.counters = self.counters.plus(counters);
     }
 
-    /// Feeds the next piece of the prompt, at most up to `chunk` tokens behind the last border. `is_wanted` is asked now
-    /// and then whether to go on.
+    /// Feeds the next piece of the prompt, at most up to `chunk` tokens behind the last border. `is_wanted` is asked
+    /// now and then whether to go on.
     pub(crate) fn prefill(
         &mut self,
         model: &mut M,

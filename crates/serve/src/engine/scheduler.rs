@@ -169,7 +169,10 @@ impl<'a, M: Model> Scheduler<'a, M> {
             let running = &mut self.running[i];
             if running.outbox.is_closed() {
                 self.metrics.cancelled();
-            } else if is_over {
+                self.remove(i, true);
+                continue;
+            }
+            if is_over {
                 running.fail(FailureKind::ShuttingDown, "the server is shutting down".into());
             } else if self.options.answer_time < running.queued.elapsed() {
                 let limit_s = self.options.answer_time.as_secs();
@@ -180,6 +183,7 @@ impl<'a, M: Model> Scheduler<'a, M> {
             } else {
                 continue;
             }
+            self.metrics.failed();
             self.remove(i, true);
         }
     }

@@ -379,3 +379,65 @@ async fn the_same_seed_gives_the_same_answer() {
     assert!(texts[0] != texts[1] && texts[1] != texts[2], "choices differ: {texts:?}");
     assert_eq!(body["usage"]["completion_tokens"], 180);
 }
+
+/// A14: a client that demands a call, or none, would get what the model likes.
+#[tokio::test(flavor = "multi_thread")]
+async fn choices_of_tools_are_kept() {
+    let prose = "I would rather talk.";
+    let named = json!({ "type": "function", "function": { "name": "get_weather" } });
+    for choice in [json!("required"), named] {
+        let body = with(&weather(), &json!({ "tool_choice": choice, "max_tokens": 400 }));
+        let server = usual(&[("hello", Script::Text(prose.into()))]);
+        let ask = with(&ask("hello"), &body);
+        let seen = whole(&server.chat(&ask).await);
+        // A model that does not want to may run on in a value.
+        assert!(seen.content.is_empty(), "{choice}: {seen:?}");
+        assert!(["tool_calls", "length"].contains(&&*seen.finish_reason), "{choice}: {seen:?}");
+        assert!(seen.finish_reason == "length" || !seen.calls.is_empty(), "{choice}: {seen:?}");
+        assert!(seen.calls.iter().all(|(_, json)| serde_json::from_str::<Value>(json).is_ok()), "{seen:?}");
+    }
+    let body = with(&weather(), &json!({ "tool_choice": "none" }));
+    let seen = three_ways(prose, &body).await;
+    assert_eq!((&*seen.content, seen.calls.len()), (prose, 0));
+    let willing = with(&weather(), &json!({ "tool_choice": "required" }));
+    let seen = three_ways(WEATHER, &willing).await;
+    assert_eq!((seen.calls.len(), &*seen.finish_reason), (1, "tool_calls"));
+}
+
+/// A16: a schema would hold thinking, too, or not hold the answer, or the two would wait for each other.
+#[tokio::test(flavor = "multi_thread")]
+async fn schemas_hold_the_answer_only() {
+    let properties = json!({ "a": { "type": "integer" }, "b": { "enum": ["x", "y"] } });
+    let schema = json!({ "type": "object", "properties": properties, "required": ["a", "b"] });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "s", "schema": schema } });
+    let json_text = "{\"a\": 12, \"b\": \"y\"}";
+    let thinking = format!("A number, then a letter: {{?\n</think>\n\n{json_text}");
+    for (text, is_on, reasoning) in
+        [(json_text, false, ""), (&*thinking, true, "A number, then a letter: {?")]
+    {
+        let body = json!({ "response_format": format, "enable_thinking": is_on });
+        let seen = three_ways(text, &body).await;
+        let content: Value = serde_json::from_str(&seen.content).unwrap_or_else(|e| panic!("{e}: {seen:?}"));
+        assert_eq!((content, &*seen.reasoning), (json!({ "a": 12, "b": "y" }), reasoning));
+    }
+    for format in [
+        json!({ "response_format": { "type": "regex", "pattern": "(yes|no)" } }),
+        json!({ "guided_choice": ["yes", "no"] }),
+        json!({ "structured_outputs": { "regex": "(yes|no)" } }),
+        json!({ "response_format": { "type": "lark", "grammar": "start: \"yes\" | \"no\"" } }),
+    ] {
+        let seen = three_ways("no", &with(&json!({ "enable_thinking": false }), &format)).await;
+        assert_eq!(seen.content, "no", "{format}");
+        let server = usual(&[("hello", Script::Text("Perhaps.".into()))]);
+        let seen = whole(&server.chat(&with(&ask("hello"), &format)).await);
+        assert!(["yes", "no"].contains(&&*seen.content), "{format}: {seen:?}");
+    }
+    let server = usual(&[]);
+    for format in [
+        json!({ "response_format": { "type": "regex", "pattern": "(" } }),
+        json!({ "response_format": { "type": "lark", "grammar": "start: nothing" } }),
+    ] {
+        let reply = server.chat(&with(&ask("hello"), &format)).await;
+        assert_eq!(reply.status, 400, "{format}: {}", reply.body);
+    }
+}

@@ -86,7 +86,7 @@ async fn wrong_fields_are_named() {
             "{more}"
         );
     }
-    let unknown = json!({ "user": "me", "metadata": {}, "store": true, "service_tier": "auto", "what": [1], "stop": null });
+    let unknown = json!({ "user": "me", "metadata": {}, "store": true, "what": [1], "stop": null });
     assert_eq!(server.chat(&with(&chat(json!([user("hi")])), &unknown)).await.status, 200);
 }
 
