@@ -66,10 +66,9 @@ pub(crate) struct Log {
     pub(crate) n_fed: usize,
     /// Passes of one token each for several sessions, and how many sessions.
     pub(crate) batches: Vec<usize>,
-    /// Sessions that were opened.
-    pub(crate) n_open: usize,
-    /// Sessions that were dropped.
-    pub(crate) n_drop: usize,
+    /// Sessions that there are, and the most there were.
+    pub(crate) n_session: usize,
+    pub(crate) n_session_max: usize,
 }
 
 /// The scripts, the speed, and what happened.
@@ -102,6 +101,7 @@ impl Stage {
 pub(crate) struct Scripted {
     stage: Stage,
     tokenizer: Tokenizer,
+    start_id: u32,
     end_id: u32,
     counters: Counters,
 }
@@ -109,9 +109,12 @@ pub(crate) struct Scripted {
 pub(crate) struct Session {
     ids: Vec<u32>,
     logits: Vec<f32>,
-    /// The answer, from when the prompt was fed.
+    /// The answer, from when the prompt was fed: tokens, and their bytes.
     reply: Vec<u32>,
+    reply_bytes: Vec<u8>,
+    /// What was said of it: tokens, and their bytes. A grammar may have said it in other tokens.
     n_said: usize,
+    said: Vec<u8>,
     script: Option<Script>,
     failure: Option<String>,
     log: Arc<Mutex<Log>>,
@@ -119,7 +122,7 @@ pub(crate) struct Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        self.log.lock().unwrap().n_drop += 1;
+        self.log.lock().unwrap().n_session -= 1;
     }
 }
 
@@ -127,8 +130,9 @@ impl Scripted {
     pub(crate) fn new(stage: Stage) -> Self {
         let tokenizer = include_bytes!("../../../cli/demo/tokenizer.json");
         let tokenizer = Tokenizer::from_bytes(tokenizer, None).expect("it is sound");
-        let end_id = tokenizer.token_id("<|im_end|>").expect("it has one");
-        Self { stage, tokenizer, end_id, counters: Counters::default() }
+        let [start_id, end_id] =
+            ["<|im_start|>", "<|im_end|>"].map(|tag| tokenizer.token_id(tag).expect("it has one"));
+        Self { stage, tokenizer, start_id, end_id, counters: Counters::default() }
     }
 
     /// The script whose key comes last, and where that is.
@@ -145,7 +149,28 @@ impl Scripted {
             Some(Script::Characters(text)) => characters(text).flat_map(|piece| encode(&piece)).collect(),
             Some(Script::Noise(_) | Script::FailsAtOnce) | None => Vec::new(),
         };
+        session.reply_bytes = self.bytes(&session.reply);
         (session.script, session.n_said) = (script, 0);
+        session.said.clear();
+    }
+
+    fn bytes(&self, ids: &[u32]) -> Vec<u8> {
+        ids.iter().flat_map(|&id| self.tokenizer.token_bytes(id)).copied().collect()
+    }
+
+    /// The next token of the answer; the end of the turn if something else was said.
+    fn next(&self, session: &Session) -> u32 {
+        let mut start = 0;
+        for &id in &session.reply {
+            if start == session.said.len() && session.reply_bytes.starts_with(&session.said) {
+                return id;
+            }
+            start += self.tokenizer.token_bytes(id).len();
+        }
+        let rest = session.reply_bytes.strip_prefix(session.said.as_slice());
+        let rest = rest.and_then(|rest| std::str::from_utf8(rest).ok()).unwrap_or_default();
+        let ids = self.tokenizer.encode(rest).expect("it can be encoded");
+        ids.first().copied().unwrap_or(self.end_id)
     }
 
     /// Logits after what was fed.
@@ -166,7 +191,7 @@ impl Scripted {
             }
             return;
         }
-        let id = session.reply.get(session.n_said).copied().unwrap_or(self.end_id);
+        let id = self.next(session);
         session.logits[id as usize] = LOUD;
     }
 
@@ -185,6 +210,7 @@ impl Scripted {
         }
         session.ids.push(id);
         session.n_said += 1;
+        session.said.extend_from_slice(self.tokenizer.token_bytes(id));
         self.speak(session);
         Ok(())
     }
@@ -220,12 +246,17 @@ impl Model for Scripted {
     }
 
     fn open(&mut self) -> Session {
-        self.stage.log.lock().unwrap().n_open += 1;
+        let mut log = self.stage.log.lock().unwrap();
+        log.n_session += 1;
+        log.n_session_max = log.n_session_max.max(log.n_session);
+        drop(log);
         Session {
             ids: Vec::new(),
             logits: vec![0.0; self.n_vocab()],
             reply: Vec::new(),
+            reply_bytes: Vec::new(),
             n_said: 0,
+            said: Vec::new(),
             script: None,
             failure: None,
             log: self.stage.log.clone(),
@@ -267,7 +298,16 @@ impl Model for Scripted {
         {
             gate.pass();
         }
-        self.begin(session);
+        let said = [session.said.clone(), self.bytes(ids)].concat();
+        let starts_turn = ids.contains(&self.start_id);
+        let is_said = session.said.len() < said.len() && session.reply_bytes.starts_with(&said);
+        if is_said || (!session.said.is_empty() && !starts_turn) {
+            // Tokens that are certain, in the middle of an answer.
+            session.n_said += ids.len();
+            session.said = said;
+        } else {
+            self.begin(session);
+        }
         if matches!(session.script, Some(Script::FailsAtOnce)) {
             let what = "an injected error".to_owned();
             session.failure = Some(what.clone());
@@ -298,6 +338,7 @@ impl Model for Scripted {
     fn rewind(&self, session: &mut Session, snapshot: &Vec<u32>) -> Result<(), ModelError> {
         assert!(session.ids.starts_with(snapshot), "a session was taken to where it never was");
         session.ids.truncate(snapshot.len());
+        session.said.clear();
         Ok(())
     }
 

@@ -155,6 +155,6 @@ fn many_clients_come_and_go() {
     let log = server.log.clone();
     server.stop();
     let log = log.lock().unwrap();
-    assert_eq!(log.n_open, log.n_drop, "sessions are left");
-    assert!(log.n_open <= 4, "{} sessions for 4 slots", log.n_open);
+    assert_eq!(log.n_session, 0, "sessions are left");
+    assert_eq!(log.n_session_max, 4, "as many sessions as slots");
 }
