@@ -14,7 +14,7 @@ use crate::error::CliError;
 use crate::flags::AnswerFlags;
 use crate::interrupt::Answering;
 use crate::meter::{Cost, Counts, Metered};
-use crate::output::{AnswerPrinter, View, note};
+use crate::output::{AnswerPrinter, View, note, quote};
 use crate::size::Size;
 use crate::status::Status;
 use crate::{text, timing};
@@ -28,6 +28,8 @@ pub(crate) struct Answer {
     pub(crate) thinking: String,
     /// Complete calls of tools.
     pub(crate) calls: Vec<ToolCall>,
+    /// The tool of a call that broke off.
+    pub(crate) broken_call: Option<String>,
     pub(crate) prefill: Cost,
     pub(crate) decode: Cost,
     /// Tokens of prompt and answer.
@@ -92,6 +94,7 @@ pub(crate) fn answer<B: Backend>(
         text: said.text,
         thinking: said.thinking,
         calls: said.calls,
+        broken_call: said.open.map(|(name, _)| name),
         prefill,
         decode,
         n_prompt: outcome.n_prompt,
@@ -106,7 +109,7 @@ struct Said {
     text: String,
     thinking: String,
     calls: Vec<ToolCall>,
-    /// The call that is being written: one that does not end is none.
+    /// The call that is being written, or broke off: that is none.
     open: Option<(String, String)>,
 }
 
@@ -121,8 +124,8 @@ impl Said {
                     arguments.push_str(json);
                 }
             }
-            Event::Call(CallEvent::End { .. }) => {
-                if let Some((name, arguments)) = self.open.take() {
+            Event::Call(CallEvent::End { complete, .. }) => {
+                if let Some((name, arguments)) = self.open.take_if(|_| complete) {
                     let function = FunctionCall { name, arguments: arguments.into() };
                     self.calls.push(ToolCall { id: None, function });
                 }
@@ -154,6 +157,9 @@ impl Answer {
     pub(crate) fn status(&self, is_verbose: bool, is_timing: bool) {
         if self.finish == Finish::ContextFull {
             note("note: the answer ends here because the context is full (--ctx)");
+        }
+        if let Some(name) = &self.broken_call {
+            quote(&format!("note: a call of {name} broke off and is left out"));
         }
         if is_verbose || io::stderr().is_terminal() {
             note(self.status_line());
@@ -198,7 +204,7 @@ mod tests {
         let mut said = Said::default();
         let begin = |index, name| Event::Call(CallEvent::Begin { index, name });
         let json = |index, json| Event::Call(CallEvent::Arguments { index, json });
-        let end = |index| Event::Call(CallEvent::End { index });
+        let end = |index, complete| Event::Call(CallEvent::End { index, complete });
         assert_eq!(said.channel(), Channel::Answer);
         said.take(Event::Text { channel: Channel::Thinking, text: "hm" });
         assert_eq!(said.channel(), Channel::Thinking);
@@ -207,17 +213,19 @@ mod tests {
             begin(0, "f"),
             json(0, "{\"a\":"),
             json(0, " 1}"),
-            end(0),
+            end(0, true),
             begin(1, "g"),
             json(1, "{}"),
-            end(1),
+            end(1, true),
             begin(2, "f"),
-            json(2, "{\"a\""),
+            json(2, "{\"a\": null}"),
+            end(2, false),
         ];
         events.into_iter().for_each(|event| said.take(event));
         let calls: Vec<_> = said.calls.iter().map(|call| &call.function).collect();
         let call = |name: &str, json: &str| FunctionCall { name: name.into(), arguments: json.into() };
         assert_eq!(calls, [&call("f", "{\"a\": 1}"), &call("g", "{}")]);
         assert_eq!((said.text.as_str(), said.channel()), ("Let me see.", Channel::Answer));
+        assert_eq!(said.open.map(|(name, _)| name).as_deref(), Some("f"));
     }
 }

@@ -47,8 +47,8 @@ pub(crate) fn remember_terminal() {
     }
 }
 
-/// The program ends in the middle of something: the terminal is as it was, and what comes next on it begins on a line of
-/// its own.
+/// The program ends in the middle of something: the terminal is as it was, and what comes next begins on a line of its
+/// own.
 pub(crate) fn leave() {
     #[cfg(unix)]
     if let Some(terminal) = &*TERMINAL.lock().unwrap_or_else(PoisonError::into_inner) {

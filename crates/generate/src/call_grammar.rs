@@ -38,14 +38,25 @@ const FALSE: [&str; 2] = ["false", "False"];
 /// Types whose values are words.
 const CONSTANTS: [(&str, &[&str]); 2] = [("null", &NULL), ("boolean", &["true", "True", "false", "False"])];
 
-/// Terminals that rules of calls share: what no value contains, and names of undeclared parameters.
-const TERMINALS: &str = r"
-CLEAN: ~/((?s:.*)(<\/parameter>|<\/tool_call>|<\/function>\s*<|\n<parameter=)|<parameter=)(?s:.*)/
-TEXT: /(?s:.*)/ & CLEAN
-text[lazy]: TEXT END
-END: /\n<\/parameter>\n/
+/// What rules of calls share: texts, and names of undeclared parameters.
+///
+/// A text is cut before each line break and `<`. Within such a piece anything but those may follow, which is quick
+/// to decide for all tokens without them (see `grammar::SLICES`) as long as what a piece may not be is finite: a
+/// closing tag by itself. A value ends at its closing tag also where the line break before it is forgotten. Texts
+/// with limits are one terminal each, which is slower.
+const SHARED: &str = r#"
+text: END | (FIRST | PIECE | LINE | OPENED) (PIECE | LINE | OPENED)* (END | LATE)
+FIRST: /[^\n<]+/
+PIECE: /<[^\n<]*/ & ~(CLOSING BLANK)
+LINE: /\n[^\n<]*/
+OPENED: /\n<[^\n<]*/ & ~("\n" (CLOSING | OPENING) BLANK)
+CLOSING: "</parameter>" | "</function>" | "</tool_call>"
+BLANK: /(| |  |\t|\r)/
+END: "\n</parameter>\n"
+LATE: "</parameter>\n"
+CLEAN: ~/((?s:.*)<\/(parameter|function|tool_call)>|(?s:.*)\n<parameter=|<parameter=)(?s:.*)/
 NAME: /[A-Za-z_][A-Za-z0-9_.\-]{0,63}/
-";
+"#;
 
 /// How much of the tools' schemas goes into a grammar. Strict tools are held to theirs at all of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,7 +122,7 @@ impl CallGrammar {
         }
         let mut rules = String::new();
         let mut names: Vec<&str> = Vec::new();
-        for tool in tools {
+        for &tool in &tools {
             check_name(&format!("the name of tool {:?}", tool.name), &tool.name)?;
             if !names.contains(&tool.name.as_str()) {
                 rules += &tool_rules(tool, names.len(), basis, care)?;
@@ -134,7 +145,7 @@ impl CallGrammar {
             heads.join(" | "),
             special(CallFormat::CLOSE),
         );
-        let shared = if basis.call_format == CallFormat::Xml { TERMINALS } else { "" };
+        let shared = if basis.call_format == CallFormat::Xml { shared(&tools) } else { String::new() };
         let mut starts = vec![(CallFormat::OPEN.to_owned(), String::new())];
         if basis.call_format == CallFormat::Xml {
             // Models of few bits forget the opening tag.
@@ -146,6 +157,19 @@ impl CallGrammar {
     }
 }
 
+/// [`SHARED`], and the tags of all parameters, which no text has on a line of their own.
+fn shared(tools: &[&Tool]) -> String {
+    let properties = tools.iter().filter_map(|tool| {
+        let root = tool.parameters.as_ref()?;
+        resolve(root, root)?.get("properties")?.as_object()
+    });
+    let keys: BTreeSet<&String> = properties.flat_map(Map::keys).collect();
+    let tags = keys.into_iter().filter(|key| check_name("", key).is_ok());
+    let tags: Vec<String> = tags.map(|key| lark_string(&format!("<parameter={key}>"))).collect();
+    let opening = if tags.is_empty() { "\"<parameter=\"".to_owned() } else { tags.join(" | ") };
+    format!("{SHARED}OPENING: {opening}\n")
+}
+
 /// Rules of one tool, `call{i}` first. What cannot be held to is left out, unless the tool is strict.
 fn tool_rules(tool: &Tool, i: usize, basis: &Basis<'_>, care: Care) -> Result<String, GenerateError> {
     let what = format!("the parameters of tool {:?}", tool.name);
@@ -153,7 +177,7 @@ fn tool_rules(tool: &Tool, i: usize, basis: &Basis<'_>, care: Care) -> Result<St
     let rules = ToolRules { tool, i, what: &what, basis, loose };
     let text = match rules.build() {
         Ok(text) if care == Care::Checked => {
-            let shared = if basis.call_format == CallFormat::Xml { TERMINALS } else { "" };
+            let shared = if basis.call_format == CallFormat::Xml { shared(&[tool]) } else { String::new() };
             let source = format!("start: call{i}\n{shared}{text}");
             basis.grammars.compile_once(&what, &source).map(|_| text)
         }

@@ -35,6 +35,9 @@ const GRAMMAR_SYMBOLS_MAX: usize = 200_000;
 /// States of an answer's automata, of 1 to 2 KB.
 const LEXER_STATES_MAX: usize = 50_000;
 
+/// Sets of tokens that are allowed or not as a whole where texts are free, besides those for texts in JSON.
+const SLICES: [&str; 2] = [r#"[^"\\<\x00-\x1F\x7F]{1,10}"#, r#"[^"\\<\x00-\x1F\x7F]+"#];
+
 /// Compiles grammars for one model. Building it takes a while (the vocabulary is sorted), so a model keeps one.
 pub(crate) struct GrammarFactory {
     parsers: ParserFactory,
@@ -54,7 +57,8 @@ impl GrammarFactory {
     /// The vocabulary is too large.
     pub(crate) fn new(tokenizer: Arc<Tokenizer>) -> Result<Self, GenerateError> {
         let env: TokEnv = Arc::new(Vocabulary::new(tokenizer)?);
-        let slices = SlicedBiasComputer::general_slices();
+        let slices = SLICES.iter().map(|slice| slice.to_string());
+        let slices: Vec<String> = SlicedBiasComputer::general_slices().into_iter().chain(slices).collect();
         let caps = InferenceCapabilities { ff_tokens: true, ..InferenceCapabilities::default() };
         let parsers = ParserFactory::new(&env, caps, &slices);
         let mut parsers = parsers.map_err(|e| unusable("the vocabulary", &e.to_string()))?;

@@ -211,7 +211,9 @@ fn parse_xml_call(call: &str, tools: &[Tool]) -> Result<(String, BTreeMap<String
     let mut arguments = BTreeMap::new();
     while let Some(parameter) = rest.strip_prefix("<parameter=") {
         let (key, value) = parameter.split_once(">\n").ok_or("no key")?;
-        let (value, after) = value.split_once("\n</parameter>\n").ok_or("no end of the value")?;
+        let (value, after) = value.split_once("</parameter>\n").ok_or("no end of the value")?;
+        // The line break before the end may be forgotten.
+        let value = value.strip_suffix('\n').unwrap_or(value);
         let root = tool.parameters.as_ref();
         let properties =
             root.and_then(|p| p.get("properties").or_else(|| p.pointer("/$defs/args/properties")));

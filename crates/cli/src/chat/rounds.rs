@@ -131,6 +131,7 @@ mod tests {
             text: text.into(),
             thinking: "hm".into(),
             calls: calls.iter().map(call).collect(),
+            broken_call: None,
             prefill: Cost::default(),
             decode: Cost::default(),
             n_prompt: 0,

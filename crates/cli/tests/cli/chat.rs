@@ -138,38 +138,43 @@ pub(crate) static WEATHER: LazyLock<Value> = LazyLock::new(|| {
 
 #[cfg(unix)]
 mod on_a_terminal {
+    use std::fs;
+
+    use serde_json::Value;
+
     use crate::support::command;
     use crate::terminal::Terminal;
+
+    /// The prompt, drawn: from here on keys are read one by one.
+    const PROMPT: &str = "\x1b[K> ";
 
     fn start(args: &[&str]) -> Terminal {
         let mut terminal = Terminal::start(command(&[&["chat"], args].concat()));
         terminal.wait_for("/help lists commands");
-        terminal.wait_for("> ");
+        terminal.wait_for(PROMPT);
         terminal
+    }
+
+    /// Types, and waits for what is said to it.
+    #[track_caller]
+    fn say(terminal: &mut Terminal, keys: &str, expected: &str) {
+        terminal.keys(keys);
+        terminal.wait_for(expected);
+        terminal.wait_for(PROMPT);
     }
 
     /// Keys would do nothing: completion, lines that go on, Ctrl-C and Ctrl-D.
     #[test]
     fn lines_are_edited() {
         let mut terminal = start(&super::GREEDY);
-        terminal.keys("/thi\toff\r");
-        terminal.wait_for("(thinking: off)");
-        terminal.keys("/system Be \\\rbrief.\r");
-        terminal.wait_for("(the system message is set)");
-        terminal.keys("/system\r");
-        terminal.wait_for("Be \r\nbrief.");
-        terminal.keys("\"\"\"\r/quit\r\"\"\"\r");
-        terminal.wait_for("[prompt ");
-        terminal.wait_for("> ");
+        say(&mut terminal, "/thi\toff\r", "(thinking: off)");
+        say(&mut terminal, "/system Be \\\rbrief.\r", "(the system message is set)");
+        say(&mut terminal, "/system\r", "Be \r\nbrief.");
+        say(&mut terminal, "\"\"\"\r/quit\r\"\"\"\r", "[prompt ");
         // Pasted text is one message, whatever is in it.
-        terminal.keys("\x1b[200~one\r/quit\r\x1b[201~\r");
-        terminal.wait_for("[prompt ");
-        terminal.wait_for("> ");
-        terminal.keys("not this\x03");
-        terminal.wait_for("> ");
-        terminal.wait_for("> ");
-        terminal.keys("/nonsense\r");
-        terminal.wait_for("there is no /nonsense");
+        say(&mut terminal, "\x1b[200~one\r/quit\r\x1b[201~\r", "[prompt ");
+        say(&mut terminal, "not this\x03", "not this");
+        say(&mut terminal, "/nonsense\r", "there is no /nonsense");
         terminal.keys("\x04");
         assert_eq!(terminal.end(), Some(0));
     }
@@ -178,14 +183,9 @@ mod on_a_terminal {
     #[test]
     fn two_times_ctrl_c_leaves() {
         let mut terminal = start(&super::GREEDY);
-        terminal.keys("\x03");
-        terminal.wait_for("(Ctrl-C again or Ctrl-D leaves)");
-        terminal.wait_for("> ");
-        terminal.keys("/undo\r");
-        terminal.wait_for("there is nothing to forget");
-        terminal.keys("\x03");
-        terminal.wait_for("(Ctrl-C again or Ctrl-D leaves)");
-        terminal.wait_for("> ");
+        say(&mut terminal, "\x03", "(Ctrl-C again or Ctrl-D leaves)");
+        say(&mut terminal, "/undo\r", "there is nothing to forget");
+        say(&mut terminal, "\x03", "(Ctrl-C again or Ctrl-D leaves)");
         terminal.keys("\x03");
         assert_eq!(terminal.end(), Some(0));
     }
@@ -201,14 +201,46 @@ mod on_a_terminal {
             if is_over == 0 {
                 break;
             }
-            terminal.keys("/clear\r");
+            terminal.wait_for(PROMPT);
+            say(&mut terminal, "/clear\r", "is forgotten");
         }
         terminal.interrupt();
         let shown = terminal.wait_for("[prompt ");
         assert!(shown.ends_with("\x1b[J\r\n[prompt "), "{shown:?}");
-        terminal.wait_for("> ");
-        terminal.keys("/undo\r");
-        terminal.wait_for("(forgotten: Go.)");
+        terminal.wait_for(PROMPT);
+        say(&mut terminal, "/undo\r", "(forgotten: Go.)");
+        terminal.keys("/quit\r");
+        assert_eq!(terminal.end(), Some(0));
+    }
+
+    /// A command would run unseen, or without a yes.
+    #[test]
+    fn a_command_needs_a_yes() {
+        const QUESTION: &str = "run it? [y/N] ";
+        let refuse = |terminal: &mut Terminal| {
+            while terminal.wait_for_any(&[QUESTION, PROMPT]).1 == 0 {
+                terminal.keys("n\r");
+            }
+        };
+        let folder = tempfile::tempdir().unwrap();
+        let saved = folder.path().join("chat.json");
+        let mut terminal = start(&["--shell", "--temperature", "0", "--think", "off", "--max-tokens", "100"]);
+        let wish = "Please run the shell with command `echo hello`.\r";
+        terminal.keys(wish);
+        let shown = terminal.wait_for(QUESTION);
+        assert!(shown.contains("[the model wants to run]\r\necho hello\r\n"), "{shown:?}");
+        terminal.keys("\r");
+        refuse(&mut terminal);
+        assert!(!terminal.all.contains("[exit code"), "{:?}", terminal.all);
+        say(&mut terminal, &format!("/save {}\r", saved.display()), "messages are in ");
+        let saved: Value = serde_json::from_str(&fs::read_to_string(saved).unwrap()).unwrap();
+        assert_eq!(saved["messages"][2]["content"], "error: the user did not allow this command");
+        say(&mut terminal, "/clear\r", "is forgotten");
+        terminal.keys(wish);
+        terminal.wait_for(QUESTION);
+        terminal.keys("y\r");
+        terminal.wait_for("\r\nhello\r\n[exit code 0]");
+        refuse(&mut terminal);
         terminal.keys("/quit\r");
         assert_eq!(terminal.end(), Some(0));
     }

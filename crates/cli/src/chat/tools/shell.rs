@@ -155,7 +155,8 @@ fn kill(child: &mut Child) {
     let _ = child.wait();
 }
 
-#[cfg(all(test, unix))]
+#[cfg(test)]
+#[cfg(unix)]
 mod tests {
     use super::*;
 
