@@ -68,10 +68,10 @@ impl Parts {
                 self.begin(PartKind::Call { name: name.clone() }, on_change);
             }
             Update::Call(CallUpdate::Arguments { json, .. }) => self.grow(json, on_change),
-            Update::Call(CallUpdate::End { .. }) => {
+            Update::Call(CallUpdate::End { complete, .. }) => {
                 if let Some(open) = &mut self.open {
-                    open.is_complete = true;
-                    self.n_call += 1;
+                    open.is_complete = *complete;
+                    self.n_call += usize::from(*complete);
                 }
                 self.finish(on_change);
             }
@@ -144,7 +144,7 @@ mod tests {
     }
 
     fn end(index: usize) -> Update {
-        Update::Call(CallUpdate::End { index })
+        Update::Call(CallUpdate::End { index, complete: index < 2 })
     }
 
     fn done() -> Update {
@@ -183,6 +183,7 @@ mod tests {
             (&indented, "+text \n  x \n y -\n  x\ny", 0),
             (&two, "+f {} -{} +g {\"x\": -{\"x\":!", 1),
             (&[text(" "), done()], "", 0),
+            (&[begin(2, "f"), arguments(2, "{}"), end(2), done()], "+f {} -{}!", 0),
         ] {
             assert_eq!(changes(updates), (expected.to_owned(), n_call));
         }

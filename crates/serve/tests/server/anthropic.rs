@@ -157,6 +157,47 @@ async fn answers_are_the_same_however_they_come() {
     }
 }
 
+/// A10, A14, A39: calls would be lost between text, or told as text, or one too many would be made.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_the_same_however_they_come() {
+    let schema =
+        json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
+    let tools = json!({ "tools": [{ "name": "weather", "description": "", "input_schema": schema }] });
+    let call = |city: &str| {
+        format!(
+            "<tool_call>\n<function=weather>\n<parameter=city>\n{city}\n</parameter>\n</function>\n</tool_call>"
+        )
+    };
+    let used = |city: &str| json!({ "type": "tool_use", "name": "weather", "input": { "city": city } });
+    let text = json!({ "type": "text", "text": "Let me look." });
+    let thinking = json!({ "type": "thinking", "thinking": "Hm.", "signature": "flash-moe" });
+    let two = format!("Let me look.\n{}\n{}", call("Rome"), call("日本"));
+    let thought = format!("Hm.\n</think>\n\n{}", call("Oslo"));
+    let on = with(&tools, &json!({ "thinking": { "type": "adaptive" } }));
+    let single = json!({ "tool_choice": { "type": "auto", "disable_parallel_tool_use": true } });
+    let single = with(&tools, &single);
+    let none = with(&tools, &json!({ "tool_choice": { "type": "none" } }));
+    for (more, script, expected, stop_reason) in [
+        (&tools, &two, vec![text.clone(), used("Rome"), used("日本")], "tool_use"),
+        (&on, &thought, vec![thinking, used("Oslo")], "tool_use"),
+        (&single, &two, vec![text.clone(), used("Rome")], "tool_use"),
+        (&none, &"Let me look.".to_owned(), vec![text], "end_turn"),
+    ] {
+        let seen = three_ways(script, more).await;
+        let content: Vec<Value> = seen.content.iter().map(trimmed).collect();
+        assert_eq!((content, &seen.stop_reason), (expected, &json!(stop_reason)), "{script:?}");
+    }
+}
+
+/// A block without white space at the end of its text, which depends on what comes behind.
+fn trimmed(block: &Value) -> Value {
+    let mut block = block.clone();
+    if let Some(text) = block["text"].as_str().map(|text| text.trim_end().to_owned()) {
+        block["text"] = text.into();
+    }
+    block
+}
+
 /// A09: agents that plan with counts would overrun the context.
 #[tokio::test(flavor = "multi_thread")]
 async fn tokens_are_counted_as_they_are_used() {

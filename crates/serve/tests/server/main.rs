@@ -1,8 +1,11 @@
 //! The server as clients see it, with a model that plays scripts.
 
+mod anthropic;
 mod chat;
 mod engine;
+mod openapi;
 mod requests;
+mod responses;
 mod scripted;
 mod security;
 mod socket;

@@ -157,6 +157,36 @@ async fn answers_are_the_same_however_they_come() {
     }
 }
 
+/// A12: calls would not be told as such, or not by the names that the client has for them.
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_are_the_same_however_they_come() {
+    let schema =
+        json!({ "type": "object", "properties": { "city": { "type": "string" } }, "required": ["city"] });
+    let weather = json!({ "type": "function", "name": "weather", "parameters": schema });
+    let tools = json!([weather, { "type": "web_search" }, { "type": "custom", "name": "patch" },
+        { "type": "namespace", "name": "mcp__maps__", "tools": [weather] }]);
+    let body = json!({ "reasoning": { "effort": "none" }, "tools": tools });
+    let call = |name: &str, city: &str| {
+        format!(
+            "<tool_call>\n<function={name}>\n<parameter=city>\n{city}\n</parameter>\n</function>\n</tool_call>"
+        )
+    };
+    let script = format!("{}\n{}", call("weather", "Rome"), call("mcp__maps__weather", "Oslo"));
+    let mut response = three_ways(&script, &body).await;
+    let output = response["output"].as_array_mut().unwrap();
+    for item in &mut *output {
+        // Spaces in JSON are nobody's business.
+        item["arguments"] = serde_json::from_str(item["arguments"].as_str().unwrap()).unwrap();
+    }
+    let item = |city: &str| {
+        json!({ "type": "function_call", "id": null, "status": "completed", "call_id": null, "name": "weather",
+            "arguments": { "city": city } })
+    };
+    let nested = with(&item("Oslo"), &json!({ "namespace": "mcp__maps__" }));
+    assert_eq!(json!(output), json!([item("Rome"), nested]));
+    assert_eq!(response["status"], "completed");
+}
+
 /// A26: a client would wait for the rest of an answer that has failed, or be told nothing.
 #[tokio::test(flavor = "multi_thread")]
 async fn failures_are_told() {

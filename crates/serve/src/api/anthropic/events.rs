@@ -295,9 +295,7 @@ mod tests {
             updates.push(Update::Call(CallUpdate::Begin { index, name: "weather".into() }));
             let more = json.as_bytes().chunks(n_byte).map(|b| String::from_utf8(b.into()).unwrap());
             updates.extend(more.map(|json| Update::Call(CallUpdate::Arguments { index, json })));
-            if index == 0 || !is_cut {
-                updates.push(Update::Call(CallUpdate::End { index }));
-            }
+            updates.push(Update::Call(CallUpdate::End { index, complete: index == 0 || !is_cut }));
         }
         let timings = Timings { n_prompt: 10, n_cached: 4, n_generated: 20, ..Timings::default() };
         updates.push(Update::Done(Done { finish, n_reasoning: 3, timings }));

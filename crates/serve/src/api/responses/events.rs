@@ -572,9 +572,7 @@ mod tests {
             updates.push(Update::Call(CallUpdate::Begin { index, name: name.into() }));
             let more = text.as_bytes().chunks(n_byte).map(|b| String::from_utf8(b.into()).unwrap());
             updates.extend(more.map(|json| Update::Call(CallUpdate::Arguments { index, json })));
-            if index == 0 || !is_cut {
-                updates.push(Update::Call(CallUpdate::End { index }));
-            }
+            updates.push(Update::Call(CallUpdate::End { index, complete: index == 0 || !is_cut }));
         }
         updates.push(Update::Done(Done { finish, n_reasoning: 0, timings: Timings::default() }));
         updates
