@@ -1,0 +1,84 @@
+"""A server with the demo model, and plain HTTP to it. No packages needed."""
+
+import asyncio
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import time
+import urllib.request
+
+ROOT = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+BINARY = os.environ.get("FLASH_MOE", os.path.join(ROOT, "target", "release", "flash-moe"))
+
+
+def free_port():
+    with socket.socket() as sock:
+        sock.bind(("127.0.0.1", 0))
+        return sock.getsockname()[1]
+
+
+@contextlib.contextmanager
+def server(*flags, model=()):
+    """Runs `flash-moe serve`; gives its port and process, and ends it."""
+    port = free_port()
+    command = [BINARY, "serve", *model, "--port", str(port), "--alias", "demo", *flags]
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    try:
+        for _ in range(600):
+            assert process.poll() is None, f"the server ended with {process.returncode}"
+            with contextlib.suppress(OSError):
+                urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
+                break
+            time.sleep(0.1)
+        else:
+            raise AssertionError("the server does not answer")
+        yield port, process
+        assert process.poll() is None, f"the server ended with {process.returncode}"
+    finally:
+        process.terminate()
+        process.wait(timeout=60)
+
+
+def rss_bytes(process):
+    """Resident memory of the server."""
+    with open(f"/proc/{process.pid}/status", encoding="ascii") as status:
+        return next(int(line.split()[1]) * 1024 for line in status if line.startswith("VmRSS"))
+
+
+def metrics(port):
+    """All plain numbers of /metrics."""
+    text = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=30).read().decode()
+    pairs = (line.rsplit(" ", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    return {name: float(value) for name, value in pairs}
+
+
+def chat_body(content, **options):
+    messages = [{"role": "user", "content": content}]
+    base = {"model": "demo", "messages": messages, "temperature": 0, "chat_template_kwargs": {"enable_thinking": False}}
+    return json.dumps({**base, **options}).encode()
+
+
+async def post(port, path, body, headers=()):
+    """Sends a request; gives the connection, the status and the headers."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    head = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close", *headers]
+    writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + body)
+    await writer.drain()
+    status = int((await reader.readline()).split()[1])
+    found = {}
+    while (line := await reader.readline()) not in (b"\r\n", b""):
+        name, _, value = line.decode().partition(":")
+        found[name.lower()] = value.strip()
+    return reader, writer, status, found
+
+
+def unchunk(data):
+    """The body of a chunked answer."""
+    body = b""
+    while data:
+        size, _, data = data.partition(b"\r\n")
+        n = int(size, 16)
+        body, data = body + data[:n], data[n + 2 :]
+    return body
