@@ -194,6 +194,7 @@ enum Item {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schema(as = ResponseContentPart)]
+#[expect(clippy::enum_variant_names, reason = "the names of the API")]
 enum ContentPart {
     OutputText {
         text: String,
