@@ -594,7 +594,7 @@ mod tests {
         (events, serde_json::to_value(writer.into_response()).unwrap())
     }
 
-    /// A12: functions of groups would be called by names that clients do not know, or results would not find their call.
+    /// A12: functions of groups would have names that clients do not know, or results would not find their call.
     #[test]
     fn calls_are_told_in_order() {
         let (mut events, response) = write(updates(100, Finish::Stop(0), false));
