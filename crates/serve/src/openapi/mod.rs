@@ -1,7 +1,7 @@
 //! The OpenAPI document: every address, what it takes and what it answers.
 //!
-//! Requests are read field by field, so that mistakes are named and `null` is nothing; what they may hold is described
-//! in [`requests`], and what the OpenAI API answers in [`answers`]. The other answers are described where they are made.
+//! Requests are read field by field, so that mistakes are named and `null` is nothing. What they may hold is described
+//! in [`requests`], what the OpenAI API answers in [`answers`], and other answers where they are made.
 
 mod answers;
 mod requests;

@@ -45,6 +45,7 @@ pub(crate) enum Block {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schema(as = AnthropicDelta)]
+#[expect(clippy::enum_variant_names, reason = "the names of the API")]
 pub(crate) enum Delta {
     ThinkingDelta { thinking: String },
     SignatureDelta { signature: String },

@@ -194,6 +194,7 @@ enum Item {
 #[derive(Clone, Debug, PartialEq, Serialize, ToSchema)]
 #[serde(tag = "type", rename_all = "snake_case")]
 #[schema(as = ResponseContentPart)]
+#[expect(clippy::enum_variant_names, reason = "the names of the API")]
 enum ContentPart {
     OutputText {
         text: String,
@@ -593,7 +594,7 @@ mod tests {
         (events, serde_json::to_value(writer.into_response()).unwrap())
     }
 
-    /// A12: functions of groups would be called by names that clients do not know, or results would not find their call.
+    /// A12: functions of groups would have names that clients do not know, or results would not find their call.
     #[test]
     fn calls_are_told_in_order() {
         let (mut events, response) = write(updates(100, Finish::Stop(0), false));

@@ -469,8 +469,6 @@ mod tests {
     fn items_become_messages() {
         let message =
             |role: &str, content: Value| json!({ "type": "message", "role": role, "content": content });
-        let call = |id: &str, arguments: &str| json!({ "type": "function_call", "id": "fc_1", "call_id": id, "name": "ls", "arguments": arguments });
-        let output = |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
         let user = |text: &str| json!({ "role": "user", "content": text });
         check_input("text", &json!("hi"), &json!([user("hi")]), 0);
         check_input(
@@ -498,8 +496,20 @@ mod tests {
             &json!([user("a\n\nb"), { "role": "assistant", "content": "cd" }, user("")]),
             0,
         );
+        let asked = read_json(&hello(&json!({ "instructions": "S" }))).unwrap();
+        assert_eq!(asked.chat.messages, [Message::system("S"), Message::user("hi")]);
+    }
+
+    /// A37: a turn with calls would be torn apart, or lose its thinking.
+    #[test]
+    fn turns_stay_whole() {
+        let message =
+            |role: &str, content: Value| json!({ "type": "message", "role": role, "content": content });
+        let call = |id: &str, arguments: &str| json!({ "type": "function_call", "id": "fc_1", "call_id": id, "name": "ls", "arguments": arguments });
+        let output = |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
+        let user = |text: &str| json!({ "role": "user", "content": text });
         check_input(
-            "a turn with calls (A37: with its thinking)",
+            "a turn with calls",
             &json!([
                 message("user", json!("list")),
                 { "type": "reasoning", "id": "rs_1", "summary": [], "content": [{ "type": "reasoning_text", "text": "hm" }] },
@@ -547,8 +557,6 @@ mod tests {
             }]),
             2,
         );
-        let asked = read_json(&hello(&json!({ "instructions": "S" }))).unwrap();
-        assert_eq!(asked.chat.messages, [Message::system("S"), Message::user("hi")]);
     }
 
     /// A12, A14: tools that are nested or unknown would be an error, or a choice would be ignored.
