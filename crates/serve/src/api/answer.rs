@@ -254,7 +254,7 @@ mod tests {
     fn warnings_are_one_line() {
         assert_eq!(warning_line(&[]), None);
         let odd = "message 1: odd".to_owned();
-        assert_eq!(warning_line(&[odd.clone()]).as_deref(), Some("in a request: message 1: odd"));
+        assert_eq!(warning_line(std::slice::from_ref(&odd)).as_deref(), Some("in a request: message 1: odd"));
         let line = warning_line(&[odd.clone(), odd.clone(), odd.repeat(1000)]).unwrap();
         assert_eq!(line, "in a request: message 1: odd (and 2 more)");
         assert!(warning_line(&[odd.repeat(1000)]).unwrap().len() < 400);
