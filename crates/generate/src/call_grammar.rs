@@ -16,7 +16,7 @@ use serde_json::{Map, Value, json};
 
 use crate::constraint::{Basis, JsonForm, json_rule};
 use crate::error::GenerateError;
-use crate::grammar::{check_schema, check_text, unusable};
+use crate::grammar::{check_grammar, check_schema, check_text, unusable};
 use crate::request::ChatRequest;
 use crate::tool::{CallFormat, Tool, ToolChoice};
 
@@ -31,6 +31,8 @@ const UNORDERED_MAX: usize = 60;
 const LENGTH_MAX: u64 = 4096;
 /// References to references.
 const REFS_MAX: usize = 16;
+/// Schemas that are looked at for one value; what goes beyond is free. References can make many of a few.
+const N_SCHEMA_MAX: usize = 500;
 
 const NULL: [&str; 2] = ["null", "None"];
 const TRUE: [&str; 2] = ["true", "True"];
@@ -127,6 +129,10 @@ impl CallGrammar {
             if !names.contains(&tool.name.as_str()) {
                 rules += &tool_rules(tool, names.len(), basis, care)?;
                 names.push(&tool.name);
+            }
+            if check_grammar("the tools", &rules).is_err() {
+                // It will not be compiled, whatever the rest is.
+                break;
             }
         }
         let heads: Vec<String> = (0..names.len()).map(|i| format!("call{i}")).collect();
@@ -259,6 +265,7 @@ impl ToolRules<'_> {
             let open = lark_string(&format!("<parameter={key}>\n"));
             let value = self.value(&format!("v{i}_{k}"), &properties[key.as_str()], root)?;
             let _ = writeln!(rules, "p{i}_{k}: {open} v{i}_{k}\n{value}");
+            check_grammar(self.what, &rules)?;
         }
         let mut end = lark_string("</function>\n");
         if is_open {
@@ -297,6 +304,7 @@ impl ToolRules<'_> {
         for (t, other) in kinds.others.into_iter().enumerate() {
             let rule = json_rule(with_definitions(other, root), &Calls::json_form(!self.tool.strict));
             let _ = writeln!(rules, "{name}_j{t}: {rule}");
+            check_grammar(self.what, &rules)?;
             alternatives.push(format!("{name}_j{t} END"));
         }
         Ok(format!("{name}: {}\n{rules}", alternatives.join(" | ")))
@@ -349,7 +357,9 @@ fn parameters(i: usize, n: usize, n_required: usize, end: &str) -> String {
 /// What a value may be: texts, which are written as they are, and others, which are JSON.
 #[derive(Default)]
 struct Kinds<'s> {
+    /// Any text will do; nothing else counts then.
     any_text: bool,
+    n_schema: usize,
     texts: Vec<TextLimits<'s>>,
     others: Vec<Value>,
 }
@@ -364,8 +374,12 @@ struct TextLimits<'s> {
 
 impl<'s> Kinds<'s> {
     fn add(&mut self, schema: &'s Value, root: &'s Value, depth: usize) {
+        if self.any_text {
+            return;
+        }
+        self.n_schema += 1;
         let resolved = resolve(schema, root).and_then(Value::as_object);
-        let Some(fields) = resolved.filter(|_| depth < REFS_MAX) else {
+        let Some(fields) = resolved.filter(|_| depth < REFS_MAX && self.n_schema <= N_SCHEMA_MAX) else {
             self.any_text = true;
             return;
         };

@@ -18,6 +18,8 @@
 //! * Missing, null and empty content are the same. Parts are joined. Arguments are objects, parsed from the text that
 //!   the API has; how `true` and `null` are spelled in them is the template's business, and so the same every time.
 
+use std::collections::HashMap;
+
 use crate::error::GenerateError;
 use crate::message::{Content, Message};
 
@@ -100,10 +102,10 @@ impl Conversation {
     /// Puts results in the order of the calls of the message before them; those without a call stay in their places.
     fn order(&mut self, results: &mut [(usize, Message)]) {
         let calls = self.messages.last().map_or(&[][..], |message| &message.tool_calls);
-        let call_of = |message: &Message| {
-            let id = message.tool_call_id.as_deref()?;
-            calls.iter().position(|call| call.id.as_deref() == Some(id))
-        };
+        // From behind, because of those with one id the first counts.
+        let ids = calls.iter().enumerate().rev().filter_map(|(i, call)| Some((call.id.as_deref()?, i)));
+        let place_of: HashMap<&str, usize> = ids.collect();
+        let call_of = |message: &Message| place_of.get(message.tool_call_id.as_deref()?).copied();
         let places: Vec<usize> = (0..results.len()).filter(|&i| call_of(&results[i].1).is_some()).collect();
         let mut answering: Vec<(usize, Message)> = places.iter().map(|&i| results[i].clone()).collect();
         answering.sort_by_key(|(_, message)| call_of(message));

@@ -102,11 +102,7 @@ impl GrammarFactory {
     /// # Errors
     /// As there.
     pub(crate) fn compile_once(&self, what: &str, lark: &str) -> Result<Arc<Grammar>, GenerateError> {
-        if lark.len() > GRAMMAR_BYTES_MAX {
-            let why =
-                format!("it makes a grammar of {} bytes, at most {GRAMMAR_BYTES_MAX} are used", lark.len());
-            return Err(unusable(what, &why));
-        }
+        check_grammar(what, lark)?;
         let parser = self.parsers.create_parser(TopLevelGrammar::from_lark(lark.to_owned()));
         let parser = parser.map_err(|e| unusable(what, &first_lines(&e.to_string())))?;
         let mut matcher = Matcher::new(Ok(parser));
@@ -180,6 +176,18 @@ impl TokenizerEnv for Vocabulary {
             ids.unwrap_or_else(|_| self.trie.greedy_tokenize(text.as_bytes()))
         })
     }
+}
+
+/// Refuses a grammar that is too large to be compiled.
+///
+/// # Errors
+/// It is.
+pub(crate) fn check_grammar(what: &str, lark: &str) -> Result<(), GenerateError> {
+    if lark.len() <= GRAMMAR_BYTES_MAX {
+        return Ok(());
+    }
+    let why = format!("it makes a grammar of {} bytes, at most {GRAMMAR_BYTES_MAX} are used", lark.len());
+    Err(unusable(what, &why))
 }
 
 /// Refuses a text that is too long or nested too deeply to be compiled.

@@ -657,6 +657,32 @@ fn what_cannot_be_held_to_is_an_error_that_says_why() {
 }
 
 #[test]
+fn schemas_that_grow_when_they_are_followed_come_to_an_end() {
+    // A few references, each to two others, or long definitions for each of many parameters: one small request would
+    // take a thread or all memory for ever.
+    let level = |i: usize| {
+        let next = json!({ "$ref": format!("#/$defs/d{}", i + 1) });
+        (format!("d{i}"), json!({ "anyOf": vec![next; 8] }))
+    };
+    let mut definitions: serde_json::Map<String, Value> = (0..14).map(level).collect();
+    definitions.insert("d14".into(), json!({ "type": "integer" }));
+    definitions.insert("again".into(), json!({ "anyOf": vec![json!({ "$ref": "#/$defs/again" }); 8] }));
+    let by_reference = |name: &str| {
+        let x = json!({ "$ref": format!("#/$defs/{name}") });
+        json!({ "type": "object", "properties": { "x": x }, "$defs": definitions })
+    };
+    let many: serde_json::Map<String, Value> =
+        (0..1000).map(|i| (format!("p{i}"), json!({ "type": "array", "minItems": i }))).collect();
+    let long =
+        json!({ "type": "object", "properties": many, "$defs": { "d": { "title": "x".repeat(200_000) } } });
+    let model = text_model(Kind::SmallXml);
+    for parameters in [by_reference("d0"), by_reference("again"), long] {
+        let request = ChatRequest { tools: vec![tool("f", parameters)], ..request() };
+        assert!(model.prepare(&request).is_ok());
+    }
+}
+
+#[test]
 fn strict_tools_are_held_to_or_refused() {
     // `strict` would be a promise that is not kept; a tool that is not strict be unusable because of its schema.
     let odd = json!({ "type": "object", "properties": { "list": { "type": "array", "items": { "type": "integer", "minimum": 0, "maximum": 9 },

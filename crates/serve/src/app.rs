@@ -10,6 +10,7 @@ use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::Response;
 use axum::routing::{get, post};
 use generate::{SamplingOverrides, TextModel};
+use tokio::sync::Semaphore;
 use tower_http::cors::{AllowHeaders, AllowOrigin, CorsLayer};
 
 use crate::api::anthropic::{self, errors_in_our_words};
@@ -20,9 +21,10 @@ use crate::auth::{self, Keys, Origins};
 use crate::engine::{Job, Queue, Updates};
 use crate::error::ApiError;
 use crate::id;
-use crate::limits::Limits;
+use crate::limits::{Limits, N_LARGE_BODY};
 use crate::metrics::Metrics;
 use crate::openapi;
+use crate::web;
 
 /// How long a browser may remember what a preflight said.
 const PREFLIGHT_AGE: Duration = Duration::from_secs(600);
@@ -105,6 +107,7 @@ struct Shared {
     text: Arc<TextModel>,
     queue: Arc<Queue>,
     metrics: Arc<Metrics>,
+    large_bodies: Arc<Semaphore>,
     started_s: u64,
 }
 
@@ -116,7 +119,8 @@ impl App {
         queue: Arc<Queue>,
         metrics: Arc<Metrics>,
     ) -> Self {
-        Self(Arc::new(Shared { options, text, queue, metrics, started_s: id::now_s() }))
+        let large_bodies = Arc::new(Semaphore::new(N_LARGE_BODY));
+        Self(Arc::new(Shared { options, text, queue, metrics, large_bodies, started_s: id::now_s() }))
     }
 
     pub(crate) fn options(&self) -> &ServeOptions {
@@ -129,6 +133,11 @@ impl App {
 
     pub(crate) fn metrics(&self) -> &Metrics {
         &self.0.metrics
+    }
+
+    /// Places for bodies that take much memory.
+    pub(crate) fn large_bodies(&self) -> Arc<Semaphore> {
+        self.0.large_bodies.clone()
     }
 
     pub(crate) fn started_s(&self) -> u64 {
@@ -164,12 +173,13 @@ impl App {
             .route("/detokenize", post(tokenize::detokenize))
             .route("/v1/tokenize", post(tokenize::tokenize))
             .route("/v1/detokenize", post(tokenize::detokenize))
+            .merge(web::rendering(self.options().limits.body_time))
             .route_layer(from_fn_with_state(self.clone(), auth::check_key));
         // The page asks for the key itself.
         let open = Router::new()
             .route("/health", get(models::health))
             .route("/v1/health", get(models::health))
-            .merge(crate::web::router());
+            .merge(web::files());
         guarded
             .merge(open)
             .fallback(models::not_found)

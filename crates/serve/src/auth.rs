@@ -111,18 +111,19 @@ pub(crate) async fn check_origin(State(app): State<App>, request: Request, next:
 /// Refuses requests without a key, if there are keys.
 pub(crate) async fn check_key(State(app): State<App>, request: Request, next: Next) -> Response {
     let keys = &app.options().keys;
-    if keys.is_empty() || given_key(request.headers()).is_some_and(|key| keys.opens(key)) {
+    if keys.is_empty() || given_keys(request.headers()).any(|key| keys.opens(key)) {
         return next.run(request).await;
     }
     let what = "this server needs an API key: send 'Authorization: Bearer KEY' or 'x-api-key: KEY'";
     ApiError::new(ErrorKind::Unauthorized, what).into_response()
 }
 
-fn given_key(headers: &HeaderMap) -> Option<&[u8]> {
+/// Clients may send one of their own for another server besides.
+fn given_keys(headers: &HeaderMap) -> impl Iterator<Item = &[u8]> {
     const BEARER: &[u8] = b"bearer ";
     let bearer = headers.get(header::AUTHORIZATION).map(HeaderValue::as_bytes);
     let bearer = bearer
         .filter(|value| value.len() > BEARER.len() && value[..BEARER.len()].eq_ignore_ascii_case(BEARER));
     let bearer = bearer.map(|value| value[BEARER.len()..].trim_ascii());
-    bearer.or_else(|| headers.get("x-api-key").map(HeaderValue::as_bytes))
+    bearer.into_iter().chain(headers.get("x-api-key").map(HeaderValue::as_bytes))
 }

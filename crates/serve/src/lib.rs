@@ -10,6 +10,7 @@ mod error;
 mod id;
 mod limits;
 mod metrics;
+mod off_thread;
 mod openapi;
 mod server;
 mod sse;

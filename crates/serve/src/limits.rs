@@ -1,13 +1,21 @@
 //! Bounds of everything that a client sends.
 
+use std::ops::Deref;
 use std::time::Duration;
 
 use axum::body::Body;
 use axum::extract::{FromRequest, Request};
 use serde_json::{Map, Value};
+use tokio::sync::OwnedSemaphorePermit;
 
 use crate::app::App;
 use crate::error::{ApiError, ErrorKind};
+use crate::off_thread::off_thread;
+
+/// Up to here a body is read in no time.
+const SMALL_BODY_BYTES: usize = 1 << 20;
+/// Larger bodies that are in memory as values at the same time.
+pub(crate) const N_LARGE_BODY: usize = 2;
 
 /// What a client may ask of the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -91,17 +99,42 @@ impl Limits {
 }
 
 /// A body that is a JSON object. The parser refuses more than 128 levels of nesting.
-pub(crate) struct JsonBody(pub(crate) Map<String, Value>);
+pub(crate) struct JsonBody(pub(crate) JsonObject);
+
+/// The object, and its place among the large ones, if it is one. Read, it takes many times the memory of its text: it
+/// should be dropped as soon as nothing more is read from it.
+pub(crate) struct JsonObject {
+    map: Map<String, Value>,
+    _place: Option<OwnedSemaphorePermit>,
+}
+
+impl Deref for JsonObject {
+    type Target = Map<String, Value>;
+
+    fn deref(&self) -> &Self::Target {
+        &self.map
+    }
+}
 
 impl FromRequest<App> for JsonBody {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, app: &App) -> Result<Self, ApiError> {
         let bytes = app.options().limits.read(request.into_body()).await?;
-        match serde_json::from_slice(&bytes) {
-            Ok(Value::Object(map)) => Ok(Self(map)),
-            Ok(_) => Err(ApiError::invalid("the body must be a JSON object")),
-            Err(error) => Err(ApiError::invalid(format!("the body is not valid JSON: {error}"))),
-        }
+        let (_place, parsed) = if bytes.len() <= SMALL_BODY_BYTES {
+            (None, parse(&bytes))
+        } else {
+            let place = app.large_bodies().acquire_owned().await.ok();
+            (place, off_thread(move || parse(&bytes)).await)
+        };
+        Ok(Self(JsonObject { map: parsed?, _place }))
+    }
+}
+
+fn parse(bytes: &[u8]) -> Result<Map<String, Value>, ApiError> {
+    match serde_json::from_slice(bytes) {
+        Ok(Value::Object(map)) => Ok(map),
+        Ok(_) => Err(ApiError::invalid("the body must be a JSON object")),
+        Err(error) => Err(ApiError::invalid(format!("the body is not valid JSON: {error}"))),
     }
 }

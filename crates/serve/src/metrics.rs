@@ -89,7 +89,7 @@ impl Metrics {
         r.register_with_unit("queue_wait", "Time in the queue", seconds(), self.wait_s.clone());
         r.register_with_unit(
             "first_token",
-            "Time from queue to first token",
+            "Time from leaving the queue to the first token",
             seconds(),
             self.first_token_s.clone(),
         );
@@ -122,17 +122,15 @@ impl Metrics {
         self.wait_s.observe(wait.as_secs_f64());
     }
 
-    pub(crate) fn fed_prompt(&self, n_token: usize, used: &Counters) {
+    pub(crate) fn fed_prompt(&self, n_token: usize) {
         self.prompt_tokens.inc_by(n_token as u64);
-        self.add(used);
     }
 
-    pub(crate) fn decoded(&self, n_token: usize, used: &Counters) {
+    pub(crate) fn generated(&self, n_token: usize) {
         self.generated_tokens.inc_by(n_token as u64);
-        self.add(used);
     }
 
-    fn add(&self, used: &Counters) {
+    pub(crate) fn used(&self, used: &Counters) {
         self.hits.inc_by(used.n_hit);
         self.misses.inc_by(used.n_miss);
         self.read_bytes.inc_by(used.read_bytes);

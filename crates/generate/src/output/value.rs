@@ -13,6 +13,8 @@ use super::repair::{JsonRepair, Progress, push_json_text};
 
 /// Schemas that are looked at to find a type; behind that, everything fits.
 const N_SCHEMA_MAX: usize = 500;
+/// Values of lists of values that count as much as a schema.
+const N_VALUE_A_SCHEMA: usize = 100;
 /// No number or constant is longer.
 const SCALAR_BYTES_MAX: usize = 400;
 
@@ -110,6 +112,7 @@ impl<'a> SchemaReader<'a> {
         }
         let one = schema.get("const").map(std::slice::from_ref);
         if let Some(values) = schema.get("enum").and_then(Value::as_array).map(Vec::as_slice).or(one) {
+            self.n_left = self.n_left.saturating_sub(values.len() / N_VALUE_A_SCHEMA);
             types &= values.iter().fold(0, |all, value| all | type_of(value));
             self.words.extend(values.iter().filter_map(Value::as_str).map(str::to_owned));
         }
@@ -246,4 +249,23 @@ fn other(text: &str, kind: &Kind, is_cut: bool) -> Option<String> {
 fn whole_number(json: &str) -> Option<String> {
     let x: f64 = json.parse().ok()?;
     (x.fract() == 0.0 && x.abs() < 9e15).then(|| format!("{x:.0}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// A small schema that refers to a long list many times would take all memory.
+    #[test]
+    fn long_lists_are_not_read_again_and_again() {
+        let words: Vec<String> = (0..10_000).map(|i| format!("word {i}")).collect();
+        let all = vec![json!({ "$ref": "#/$defs/words" }); 400];
+        let schema =
+            json!({ "properties": { "x": { "anyOf": all } }, "$defs": { "words": { "enum": words } } });
+        let kind = Kind::of(Some(&schema), "x");
+        assert!((10_000..100_000).contains(&kind.words.len()), "{}", kind.words.len());
+        assert!(kind.fits(TEXT));
+    }
 }

@@ -1,5 +1,6 @@
 //! From what any API asks to jobs for the engine, and from the engine's updates to a whole answer.
 
+use futures_util::future::try_join_all;
 use generate::{
     Channel, ChatRequest, Finish, GenerateOptions, Prepared, SamplingOverrides, TokenLogprob, Tokenizer,
 };
@@ -8,7 +9,11 @@ use crate::api::thinking::Thinking;
 use crate::api::tokens::{Chosen, OpenTokens};
 use crate::app::App;
 use crate::engine::{CallUpdate, Done, Failure, FailureKind, Job, Update, Updates};
-use crate::error::{ApiError, ErrorKind};
+use crate::error::ApiError;
+use crate::off_thread::off_thread;
+
+/// Of a warning, in the log.
+const WARNING_CHARS_MAX: usize = 300;
 
 /// How answers are generated, whatever API they are asked for through.
 #[derive(Clone, Debug, Default)]
@@ -51,14 +56,16 @@ impl App {
     /// Renders, tokenises and checks, off the threads that serve connections.
     pub(crate) async fn prepare(&self, source: Source, wishes: Wishes) -> Result<Asked, ApiError> {
         let app = self.clone();
-        let prepared = tokio::task::spawn_blocking(move || app.prepare_now(source, wishes));
-        prepared.await.map_err(|error| ApiError::new(ErrorKind::Internal, error.to_string()))?
+        off_thread(move || app.prepare_now(source, wishes)).await
     }
 
     fn prepare_now(&self, source: Source, wishes: Wishes) -> Result<Asked, ApiError> {
         let options = self.options();
         let Prepared { prompt, n_settled, output, constraint } =
             self.prompt(source, wishes.thinking.is_on)?;
+        if let Some(line) = warning_line(&prompt.warnings) {
+            eprintln!("{line}");
+        }
         if prompt.ids.is_empty() {
             return Err(ApiError::invalid("the prompt is empty"));
         }
@@ -132,6 +139,14 @@ fn with_defaults(user: &SamplingOverrides, server: &SamplingOverrides) -> Sampli
     }
 }
 
+/// What of a conversation was smoothed over, in one line for the log.
+fn warning_line(warnings: &[String]) -> Option<String> {
+    let first: String = warnings.first()?.chars().take(WARNING_CHARS_MAX).collect();
+    let more =
+        if warnings.len() == 1 { String::new() } else { format!(" (and {} more)", warnings.len() - 1) };
+    Some(format!("in a request: {first}{more}"))
+}
+
 /// A call of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Call {
@@ -156,8 +171,13 @@ pub(crate) struct Answer {
 }
 
 impl Answer {
+    /// Reads all answers to their ends, side by side: one that nobody reads would have to wait for the others.
+    pub(crate) async fn read_all(updates: &mut [Updates]) -> Result<Vec<Self>, ApiError> {
+        try_join_all(updates.iter_mut().map(Self::read)).await
+    }
+
     /// Reads it to its end.
-    pub(crate) async fn read(updates: &mut Updates) -> Result<Self, ApiError> {
+    async fn read(updates: &mut Updates) -> Result<Self, ApiError> {
         let (mut text, mut thinking, mut calls) = (String::new(), String::new(), Vec::<Call>::new());
         let (mut tokens, mut pieces) = (Vec::new(), Vec::new());
         loop {
@@ -222,5 +242,21 @@ pub(crate) fn finish_reason(finish: &Finish, n_call: usize) -> &'static str {
         Finish::Length | Finish::ContextFull | Finish::Interrupted => "length",
         Finish::Stop(_) | Finish::StopText(_) if 0 < n_call => "tool_calls",
         Finish::Stop(_) | Finish::StopText(_) => "stop",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// T04: nobody would learn that a client's history is broken, or one request could fill the log.
+    #[test]
+    fn warnings_are_one_line() {
+        assert_eq!(warning_line(&[]), None);
+        let odd = "message 1: odd".to_owned();
+        assert_eq!(warning_line(std::slice::from_ref(&odd)).as_deref(), Some("in a request: message 1: odd"));
+        let line = warning_line(&[odd.clone(), odd.clone(), odd.repeat(1000)]).unwrap();
+        assert_eq!(line, "in a request: message 1: odd (and 2 more)");
+        assert!(warning_line(&[odd.repeat(1000)]).unwrap().len() < 400);
     }
 }

@@ -48,6 +48,8 @@ pub(crate) struct Parts {
     open: Option<Part>,
     /// White space that a part may begin with: it is one only if more than that comes.
     held: String,
+    /// The part that it would belong to.
+    held_kind: Option<PartKind>,
     n_call: usize,
 }
 
@@ -82,9 +84,10 @@ impl Parts {
 
     fn text(&mut self, kind: PartKind, text: &str, on_change: &mut dyn FnMut(Change<'_>)) {
         if self.open.as_ref().is_none_or(|open| open.kind != kind) {
-            if self.open.is_some() {
+            if self.held_kind.as_ref() != Some(&kind) || self.open.is_some() {
                 self.finish(on_change);
             }
+            self.held_kind = Some(kind.clone());
             self.held.push_str(text);
             if self.held.trim().is_empty() {
                 return;
@@ -183,6 +186,7 @@ mod tests {
             (&indented, "+text \n  x \n y -\n  x\ny", 0),
             (&two, "+f {} -{} +g {\"x\": -{\"x\":!", 1),
             (&[text(" "), done()], "", 0),
+            (&[thinking(" "), text("x"), done()], "+text x -x", 0),
             (&[begin(2, "f"), arguments(2, "{}"), end(2), done()], "+f {} -{}!", 0),
         ] {
             assert_eq!(changes(updates), (expected.to_owned(), n_call));

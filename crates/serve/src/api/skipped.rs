@@ -2,6 +2,8 @@
 
 /// Names that one line of the log has room for.
 const N_NAMED_MAX: usize = 8;
+/// Characters of a kind that are told.
+const KIND_CHARS_MAX: usize = 60;
 
 /// What was left out of one request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -10,6 +12,7 @@ pub(crate) struct Skipped(Vec<String>);
 impl Skipped {
     /// `path`: where it stands in the request; `kind`: what it is, in the client's words.
     pub(crate) fn push(&mut self, path: &str, kind: &str) {
+        let kind: String = kind.chars().take(KIND_CHARS_MAX).collect();
         self.0.push(format!("{path} ({kind:?})"));
     }
 
@@ -26,5 +29,23 @@ impl Skipped {
         if let Some(line) = self.line() {
             eprintln!("{line}");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// One request could fill the log, or write lines of its own into it.
+    #[test]
+    fn a_line_of_the_log_stays_one_short_line() {
+        let mut skipped = Skipped::default();
+        assert_eq!(skipped.line(), None);
+        skipped.push("tools[0]", &"x\n".repeat(100_000));
+        for i in 1..1000 {
+            skipped.push(&format!("tools[{i}]"), "web_search");
+        }
+        let line = skipped.line().unwrap();
+        assert!(line.len() < 1000 && line.ends_with("and 992 more") && !line.contains('\n'), "{line}");
     }
 }

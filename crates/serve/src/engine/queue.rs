@@ -55,10 +55,12 @@ impl Updates {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Refused {
     /// Too many wait already.
-    #[error("{n_waiting} requests wait already, which is as many as may (--queue); try again later")]
+    #[error("{n_waiting} requests wait already and {n_more} more are too many (--queue); try again later")]
     Full {
         /// Jobs that wait.
         n_waiting: usize,
+        /// Jobs that came.
+        n_more: usize,
     },
     /// The server ends.
     #[error("the server is shutting down")]
@@ -84,7 +86,7 @@ impl Queue {
         state.waiting.retain(|ticket| !ticket.updates.is_closed());
         let n_waiting = state.waiting.len();
         if self.n_wait_max.saturating_add(state.n_free) < n_waiting + jobs.len() {
-            return Err(Refused::Full { n_waiting });
+            return Err(Refused::Full { n_waiting, n_more: jobs.len() });
         }
         let queued = Instant::now();
         let enqueue = |job| {
@@ -102,7 +104,7 @@ impl Queue {
         self.lock().waiting.len()
     }
 
-    /// No new jobs from now on. What waits and runs may go on for `grace`.
+    /// No new jobs from now on, and none of those that wait. What runs may go on for `grace`.
     pub fn close(&self, grace: Duration) {
         let deadline = Instant::now() + grace;
         let mut state = self.lock();

@@ -55,8 +55,10 @@ impl Outbox {
         self.sender.is_closed()
     }
 
-    /// How long the reader has taken nothing although there was something.
-    pub(crate) fn stalled(&self) -> Duration {
+    /// How long the reader has taken nothing although there was something. The engine may have been busy with others
+    /// meanwhile, so it is given what there is room for now.
+    pub(crate) fn stalled(&mut self) -> Duration {
+        self.flush();
         self.stalled.map_or(Duration::ZERO, |since| since.elapsed())
     }
 }
@@ -89,6 +91,8 @@ pub(crate) struct Running<'t, M: Model> {
     first_logits: Option<Instant>,
     counters: Counters,
     thinking: Thinking,
+    /// Tokens of the answer that were counted already.
+    n_counted: usize,
 }
 
 /// Counts tokens of thinking.
@@ -137,6 +141,7 @@ impl<'t, M: Model> Running<'t, M> {
             first_logits: None,
             counters: Counters::default(),
             thinking,
+            n_counted: 0,
         })
     }
 
@@ -257,6 +262,12 @@ impl<'t, M: Model> Running<'t, M> {
         self.outbox.fail(kind, message);
     }
 
+    /// Tokens generated since this was last asked.
+    pub(crate) fn take_new_tokens(&mut self) -> usize {
+        let n_token = self.generation.generated().len();
+        n_token - std::mem::replace(&mut self.n_counted, n_token)
+    }
+
     /// Counts and times so far.
     pub(crate) fn timings(&self, model: &M) -> Timings {
         let first = self.first_logits.unwrap_or_else(Instant::now);
@@ -274,8 +285,9 @@ impl<'t, M: Model> Running<'t, M> {
 }
 
 impl Outbox {
-    /// The last thing that is told.
+    /// The last thing that is told. Whoever was slow until now gets time to hear it.
     pub(crate) fn fail(&mut self, kind: FailureKind, message: String) {
+        self.stalled = None;
         self.push(Update::Failed(Failure { kind, message }));
     }
 
@@ -333,4 +345,26 @@ fn update(event: Event<'_>) -> Option<Update> {
         }
         Event::Call(CallEvent::End { index, complete }) => Update::Call(CallUpdate::End { index, complete }),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An answer would fail as if nobody read it, because the engine was busy with another one's prompt.
+    #[test]
+    fn a_reader_that_came_back_is_not_stalled() {
+        let (sender, mut reader) = tokio::sync::mpsc::channel(1);
+        let mut outbox = Outbox::new(sender);
+        for n_done in 0..3 {
+            outbox.push(Update::Progress { n_done, elapsed: Duration::ZERO });
+        }
+        assert!(!outbox.flush());
+        assert!(outbox.stalled.is_some());
+        for _ in 0..2 {
+            assert!(reader.try_recv().is_ok());
+            outbox.stalled();
+        }
+        assert_eq!((outbox.stalled(), outbox.waiting.len()), (Duration::ZERO, 0));
+    }
 }

@@ -99,7 +99,7 @@ impl<'a, M: Model> Scheduler<'a, M> {
         }
         let start = Instant::now();
         if 0 < n_prefill && (n_decode == 0 || self.owed.is_zero()) {
-            self.prefill(0 < n_decode);
+            self.prefill();
             self.owed = if 0 < n_decode { start.elapsed() } else { Duration::ZERO };
         } else if 0 < n_decode {
             self.decode();
@@ -202,15 +202,15 @@ impl<'a, M: Model> Scheduler<'a, M> {
         self.model.pause();
     }
 
-    /// Feeds a piece of the prompt whose turn it is.
-    fn prefill(&mut self, others_wait: bool) {
+    /// Feeds a piece of the prompt whose turn it is: all of it if there is nobody else, be it one whose reader is slow
+    /// just now.
+    fn prefill(&mut self) {
         let n = self.running.len();
         let Some(i) = (0..n).map(|k| (self.turn + k) % n).find(|&i| self.running[i].is_prefill()) else {
             return;
         };
         self.turn = (i + 1) % n;
-        let n_prompt = self.running.iter().filter(|r| r.is_prefill()).count();
-        let is_alone = !others_wait && n_prompt == 1;
+        let is_alone = n == 1;
         let chunk = if is_alone { usize::MAX } else { self.options.n_chunk };
         let (queue, n_free) = (self.queue, self.slots.n_free());
         let deadline = |queue: &Queue| queue.closed().is_none_or(|deadline| Instant::now() < deadline);
@@ -222,7 +222,8 @@ impl<'a, M: Model> Scheduler<'a, M> {
         let n_fed = self.model.ids(&running.timeline.session).len().saturating_sub(n_before);
         let used = self.model.counters().since(&before);
         running.add(&used);
-        self.metrics.fed_prompt(n_fed, &used);
+        self.metrics.fed_prompt(n_fed);
+        self.metrics.used(&used);
         self.settle(i, stepped);
     }
 
@@ -248,7 +249,7 @@ impl<'a, M: Model> Scheduler<'a, M> {
         if !batch.is_empty() {
             self.decode_batch(&batch, &mut results);
         }
-        self.metrics.decoded(results.len(), &self.model.counters().since(&before));
+        self.metrics.used(&self.model.counters().since(&before));
         // From behind, because finished ones are taken out.
         results.sort_by_key(|&(i, _)| std::cmp::Reverse(i));
         for (i, stepped) in results {
@@ -290,6 +291,7 @@ impl<'a, M: Model> Scheduler<'a, M> {
     /// What follows from a step of an answer.
     fn settle(&mut self, i: usize, stepped: Result<Step, GenerateError>) {
         let running = &mut self.running[i];
+        self.metrics.generated(running.take_new_tokens());
         match stepped {
             Ok(Step::More) => {
                 running.outbox.flush();

@@ -8,8 +8,8 @@ mod render;
 use std::sync::LazyLock;
 use std::time::{Duration, Instant};
 
-use axum::extract::DefaultBodyLimit;
 use axum::extract::rejection::JsonRejection;
+use axum::extract::{DefaultBodyLimit, FromRequest};
 use axum::http::StatusCode;
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -25,12 +25,21 @@ const RENDERS_MAX: usize = 2;
 /// Time for one render. A usual answer takes a few milliseconds.
 const RENDER_TIME: Duration = Duration::from_secs(2);
 
-/// `GET /`, `GET /web/{file}` and `POST /web/render`.
-pub(crate) fn router<S: Clone + Send + Sync + 'static>() -> Router<S> {
-    Router::new()
-        .route("/", get(assets::index))
-        .route("/web/{file}", get(assets::file))
-        .route("/web/render", post(render_markdown).layer(DefaultBodyLimit::max(BODY_BYTES_MAX)))
+/// `GET /` and `GET /web/{file}`, which say nothing that is not public.
+pub(crate) fn files<S: Clone + Send + Sync + 'static>() -> Router<S> {
+    Router::new().route("/", get(assets::index)).route("/web/{file}", get(assets::file))
+}
+
+/// `POST /web/render`; `body_time`: for a body to arrive as a whole.
+pub(crate) fn rendering<S: Clone + Send + Sync + 'static>(body_time: Duration) -> Router<S> {
+    let render = async move |request: axum::extract::Request| {
+        let read = tokio::time::timeout(body_time, Json::from_request(request, &()));
+        match read.await {
+            Ok(body) => render_markdown(body).await,
+            Err(_) => error(StatusCode::REQUEST_TIMEOUT, "the text did not arrive in time"),
+        }
+    };
+    Router::new().route("/web/render", post(render).layer(DefaultBodyLimit::max(BODY_BYTES_MAX)))
 }
 
 /// What the page sends.
@@ -98,7 +107,8 @@ mod tests {
     use super::*;
 
     async fn send(request: Request<Body>) -> (StatusCode, axum::http::HeaderMap, Vec<u8>) {
-        let response = router::<()>().oneshot(request).await.unwrap();
+        let router = files::<()>().merge(rendering(Duration::from_secs(60)));
+        let response = router.oneshot(request).await.unwrap();
         let (parts, body) = response.into_parts();
         let bytes = to_bytes(body, usize::MAX).await.unwrap();
         (parts.status, parts.headers, bytes.to_vec())
@@ -193,5 +203,15 @@ mod tests {
             assert_eq!(status, expected, "{}", &body[..body.len().min(40)]);
             assert!(answer["error"]["message"].as_str().is_some_and(|m| !m.is_empty()), "{answer}");
         }
+    }
+
+    /// Somebody could keep all connections for as long as he likes.
+    #[tokio::test]
+    async fn a_body_that_does_not_come_is_not_waited_for() {
+        let never = futures_util::stream::pending::<Result<Vec<u8>, std::io::Error>>();
+        let request = Request::post("/web/render").header(header::CONTENT_TYPE, "application/json");
+        let request = request.body(Body::from_stream(never)).unwrap();
+        let response = rendering::<()>(Duration::from_millis(1)).oneshot(request).await.unwrap();
+        assert_eq!(response.status(), StatusCode::REQUEST_TIMEOUT);
     }
 }

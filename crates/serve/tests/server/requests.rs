@@ -259,13 +259,15 @@ async fn models_tell_the_context() {
     let refused = server.post("/v1/embeddings", &json!({ "input": "a" })).await;
     assert!(refused.status == 400 && refused.body.contains("embeddings"), "{}", refused.body);
     assert_eq!(server.get("/health").await.json()["status"], "ok");
-    server.chat(&chat(json!([user("hi")]))).await;
+    let answer = server.chat(&with(&chat(json!([user("hi")])), &json!({ "max_tokens": 2 }))).await.json();
     let metrics = server.get("/metrics").await.body;
     for name in
         ["http_requests_total", "generated_tokens_total", "first_token_seconds", "expert_read_bytes_total"]
     {
         assert!(metrics.contains(&format!("flash_moe_{name}")), "{name}: {metrics}");
     }
+    let n_generated = format!("flash_moe_generated_tokens_total {}\n", answer["usage"]["completion_tokens"]);
+    assert!(metrics.contains(&n_generated), "{n_generated}: {metrics}");
     let missing = server.get("/v1/nothing").await;
     assert_eq!((missing.status.as_u16(), &missing.json()["error"]["type"]), (404, &json!("not_found_error")));
     assert_eq!(server.get("/v1/chat/completions").await.status, 405);

@@ -34,11 +34,12 @@ fn chat(headers: &[(&str, &str)]) -> Request<Body> {
 async fn keys_open_the_server() {
     let server =
         server(|setup| setup.options.keys = Keys::new(["secret".into(), String::new(), "other".into()]));
-    let cases: [(&[(&str, &str)], u16); 10] = [
+    let cases: [(&[(&str, &str)], u16); 11] = [
         (&[], 401),
         (&[("authorization", "Bearer secret")], 200),
         (&[("authorization", "bearer  other")], 200),
         (&[("x-api-key", "secret")], 200),
+        (&[("authorization", "Bearer for another"), ("x-api-key", "secret")], 200),
         (&[("authorization", "Bearer secre")], 401),
         (&[("authorization", "Bearer secrets")], 401),
         (&[("authorization", "Bearer ")], 401),
@@ -59,6 +60,9 @@ async fn keys_open_the_server() {
     for path in ["/metrics", "/v1/models", "/models"] {
         assert_eq!(server.get(path).await.status, 401, "{path}");
     }
+    let markdown = json!({ "markdown": "*a*" });
+    assert_eq!(server.post("/web/render", &markdown).await.status, 401, "it takes work");
+    assert_eq!(server.get("/").await.status, 200);
     assert_eq!(format!("{:?}", Keys::new(["secret".into()])), "Keys(1)");
 }
 

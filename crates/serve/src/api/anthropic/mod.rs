@@ -18,8 +18,9 @@ use crate::api::answer::{Source, lost};
 use crate::api::fields::Fields;
 use crate::app::App;
 use crate::engine::{Failure, Update, Updates};
-use crate::error::{ApiError, ErrorKind};
+use crate::error::ApiError;
 use crate::limits::JsonBody;
+use crate::off_thread::off_thread;
 
 pub(crate) use error::{ErrorBody, errors_in_our_words};
 pub(crate) use events::{Event, Message};
@@ -46,6 +47,7 @@ async fn messages(State(app): State<App>, JsonBody(body): JsonBody) -> Result<Re
     let is_stream = fields.bool("stream")?.unwrap_or(false);
     let asked = request::read(&fields, &app.options().limits)?;
     asked.skipped.log();
+    drop(body);
     let prepared = app.prepare(Source::Chat(Box::new(asked.chat)), asked.wishes).await?;
     let mut updates = app.submit(prepared.jobs)?;
     let writer = MessageWriter::new(asked.model);
@@ -82,9 +84,7 @@ async fn count_tokens(
         let prepared = app.prompt(Source::Chat(Box::new(asked.chat)), asked.wishes.thinking.is_on)?;
         Ok::<_, ApiError>(prepared.prompt.ids.len())
     };
-    let counted = tokio::task::spawn_blocking(count).await;
-    let input_tokens = counted.map_err(|error| ApiError::new(ErrorKind::Internal, error.to_string()))??;
-    Ok(Json(TokenCount { input_tokens }))
+    Ok(Json(TokenCount { input_tokens: off_thread(count).await? }))
 }
 
 impl crate::sse::Encoder for MessageWriter {

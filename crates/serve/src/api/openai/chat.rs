@@ -30,6 +30,7 @@ pub(crate) async fn chat_completions(
     let (chat, wishes) = read(&fields, &app)?;
     let style = Style::read(&fields, &app)?;
     let is_stream = fields.bool("stream")?.unwrap_or(false);
+    drop(body);
     let asked = app.prepare(Source::Chat(Box::new(chat)), wishes).await?;
     let updates = app.submit(asked.jobs)?;
     let frame = Frame::new(&app);
@@ -147,8 +148,7 @@ async fn whole(
     style: &Style,
 ) -> Result<Response, ApiError> {
     let (mut choices, mut usage, mut timings) = (Vec::new(), Usage::default(), Value::Null);
-    for (index, updates) in updates.iter_mut().enumerate() {
-        let answer = Answer::read(updates).await?;
+    for (index, answer) in Answer::read_all(&mut updates).await?.into_iter().enumerate() {
         usage.add(&answer.done, 0 < index);
         timings = timings_json(&answer.done.timings);
         choices.push(choice_json(app, index, answer, style));

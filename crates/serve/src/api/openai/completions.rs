@@ -52,6 +52,7 @@ pub(crate) async fn completions(
     let stream_options = fields.inner("stream_options")?;
     let wants_usage = stream_options.map(|options| options.bool("include_usage")).transpose()?.flatten();
     let is_stream = fields.bool("stream")?.unwrap_or(false);
+    drop(body);
     let (mut jobs, mut echoes) = (Vec::new(), Vec::new());
     for source in sources {
         let asked = app.prepare(source, wishes.clone()).await?;
@@ -136,8 +137,7 @@ impl Completion {
     async fn whole(&self, mut updates: Vec<Updates>) -> Result<Response, ApiError> {
         let (mut choices, mut usage, mut timings) = (Vec::new(), Usage::default(), Value::Null);
         let tokenizer = self.app.text().tokenizer();
-        for (index, updates) in updates.iter_mut().enumerate() {
-            let answer = Answer::read(updates).await?;
+        for (index, answer) in Answer::read_all(&mut updates).await?.into_iter().enumerate() {
             usage.add(&answer.done, !index.is_multiple_of(self.n_choice));
             timings = timings_json(&answer.done.timings);
             let logprobs =

@@ -9,8 +9,9 @@ use super::completions::token_ids;
 use crate::api::answer::Source;
 use crate::api::fields::Fields;
 use crate::app::App;
-use crate::error::{ApiError, ErrorKind};
+use crate::error::ApiError;
 use crate::limits::JsonBody;
+use crate::off_thread::off_thread;
 
 /// Tokens of `content` or `prompt` (a text in which special tokens count, unless `parse_special` is false), or of the
 /// prompt that `messages` become.
@@ -18,8 +19,7 @@ pub(crate) async fn tokenize(
     State(app): State<App>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let counted = tokio::task::spawn_blocking(move || tokens(&app, &body));
-    counted.await.map_err(|error| ApiError::new(ErrorKind::Internal, error.to_string()))?.map(Json)
+    off_thread(move || tokens(&app, &body)).await.map(Json)
 }
 
 fn tokens(app: &App, body: &serde_json::Map<String, Value>) -> Result<Value, ApiError> {
@@ -51,8 +51,11 @@ pub(crate) async fn detokenize(
     State(app): State<App>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<Value>, ApiError> {
-    let fields = Fields::of(&body);
-    let Some(values) = fields.array("tokens")? else { return Err(fields.error("tokens", "is missing")) };
-    let text = app.text().tokenizer().decode(&token_ids("tokens", values)?, false);
+    let decode = move || {
+        let fields = Fields::of(&body);
+        let Some(values) = fields.array("tokens")? else { return Err(fields.error("tokens", "is missing")) };
+        Ok(app.text().tokenizer().decode(&token_ids("tokens", values)?, false))
+    };
+    let text = off_thread(decode).await?;
     Ok(Json(json!({ "content": text, "prompt": text })))
 }

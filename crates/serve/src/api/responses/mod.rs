@@ -29,6 +29,7 @@ pub(crate) fn router() -> Router<App> {
 async fn responses(State(app): State<App>, JsonBody(body): JsonBody) -> Result<HttpResponse, ApiError> {
     let is_stream = crate::api::fields::Fields::of(&body).bool("stream")?.unwrap_or(false);
     let asked = request::read(&body, app.options())?;
+    drop(body);
     asked.skipped.log();
     let prepared = app.prepare(Source::Chat(Box::new(asked.chat)), asked.wishes).await?;
     let mut updates = app.submit(prepared.jobs)?;

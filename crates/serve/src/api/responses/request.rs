@@ -71,7 +71,7 @@ pub(crate) fn read(body: &Map<String, Value>, options: &ServeOptions) -> Result<
     }
     read_input(&fields, limits, &mut messages, &mut skipped)?;
     let mut tools = Tools::read(&fields, limits, &mut skipped)?;
-    let tool_choice = tools.choice(&fields)?;
+    let tool_choice = tools.choice(&fields, limits)?;
     let response = response_format(&fields, limits)?;
     let parallel = fields.bool("parallel_tool_calls")?;
     let reasoning = fields.inner("reasoning")?;
@@ -361,7 +361,7 @@ impl Tools {
     }
 
     /// Which of them an answer calls. A list of allowed ones leaves only those.
-    fn choice(&mut self, fields: &Fields<'_>) -> Result<ToolChoice, ApiError> {
+    fn choice(&mut self, fields: &Fields<'_>, limits: &Limits) -> Result<ToolChoice, ApiError> {
         let error = |what: &str| fields.error("tool_choice", what);
         let choice = match fields.value("tool_choice") {
             None => ToolChoice::Auto,
@@ -377,7 +377,9 @@ impl Tools {
                         let mode = word_choice(mode)
                             .ok_or_else(|| choice.error("mode", "must be auto or required"))?;
                         let mut names = Vec::new();
-                        for (i, tool) in choice.array("tools")?.unwrap_or_default().iter().enumerate() {
+                        let allowed = choice.array("tools")?.unwrap_or_default();
+                        Limits::check("tool_choice.tools", allowed.len(), limits.n_tool)?;
+                        for (i, tool) in allowed.iter().enumerate() {
                             let tool = Fields::at(&format!("tool_choice.tools[{i}]"), tool)?;
                             if tool.str("type")? == Some("function") {
                                 names.push(self.named(&tool)?);
@@ -653,6 +655,11 @@ mod tests {
             (json!({ "tool_choice": "sometimes" }), "tool_choice"),
             (json!({ "tool_choice": { "type": "function", "name": "x" } }), "tool_choice.name"),
             (json!({ "tool_choice": { "type": "web_search" } }), "tool_choice"),
+            // Each would be looked for among all functions.
+            (
+                json!({ "tool_choice": { "type": "allowed_tools", "tools": vec![json!({}); 600] } }),
+                "tool_choice.tools",
+            ),
             (json!({ "metadata": { "a": 1 } }), "metadata"),
         ] {
             let error = read_json(&hello(&body)).unwrap_err();
