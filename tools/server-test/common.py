@@ -26,7 +26,7 @@ def server(*flags, model=()):
     command = [BINARY, "serve", *model, "--port", str(port), "--alias", "demo", *flags]
     process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
-        for _ in range(600):
+        for _ in range(1800):
             assert process.poll() is None, f"the server ended with {process.returncode}"
             with contextlib.suppress(OSError):
                 urllib.request.urlopen(f"http://127.0.0.1:{port}/health", timeout=5)
@@ -39,6 +39,12 @@ def server(*flags, model=()):
     finally:
         process.terminate()
         process.wait(timeout=60)
+
+
+def load_of(port):
+    """Answers that are being made, and requests that wait."""
+    numbers = metrics(port)
+    return int(numbers["flash_moe_answers_active"]), int(numbers["flash_moe_answers_waiting"])
 
 
 def rss_bytes(process):
@@ -60,9 +66,14 @@ def chat_body(content, **options):
     return json.dumps({**base, **options}).encode()
 
 
-async def post(port, path, body, headers=()):
-    """Sends a request; gives the connection, the status and the headers."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+async def post(port, path, body, headers=(), window_bytes=None):
+    """Sends a request; gives the connection, the status and the headers. `window_bytes`: what may wait to be read here."""
+    sock = socket.socket()
+    if window_bytes is not None:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, window_bytes)
+    sock.setblocking(False)
+    await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
+    reader, writer = await asyncio.open_connection(sock=sock, limit=window_bytes or 2**16)
     head = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close", *headers]
     writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + body)
     await writer.drain()
