@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 CALL = re.compile(r"<tool_call>(.*?)</tool_call>", re.S)
 FUNCTION = re.compile(r"\n<function=([^>\n]+)>\n(.*?)</function>\n", re.S)
 PARAMETER = re.compile(r"<parameter=([^>\n]+)>\n(.*?)\n</parameter>\n(?=<parameter=|$)", re.S)
+MEASURES = ("exact", "syntax", "schema", "called")
 BOOLEANS = {"true": True, "false": False}
 
 
@@ -22,6 +23,7 @@ class Verdict:
     exact: bool  # the right functions with the right arguments; or no call where none is wanted
     syntax: bool  # every call is well-formed
     schema: bool  # and fits its function's schema
+    called: bool  # there is a call, or what should be one
 
 
 def without_thinking(text):
@@ -89,7 +91,8 @@ def canonical(name, arguments, schema):
 
 def judge(case, text):
     """The verdict on a reply (with or without its thinking) to a case of heldout_tools.jsonl."""
-    reply = parse(without_thinking(text) if case["think"] else text)
+    text = without_thinking(text) if case["think"] else text
+    reply = parse(text)
     schemas = {tool["function"]["name"]: tool["function"]["parameters"] for tool in case["tools"]}
     fits, made = reply.well_formed, []
     for name, arguments in reply.calls:
@@ -106,7 +109,7 @@ def judge(case, text):
     else:
         wanted = [canonical(c["name"], c["arguments"], schemas[c["name"]]) for c in case["expected"]]
         exact = reply.well_formed and sorted(made) == sorted(wanted)
-    return Verdict(exact, reply.well_formed, fits)
+    return Verdict(exact, reply.well_formed, fits, "<tool_call>" in text)
 
 
 def groups(case):
@@ -121,7 +124,7 @@ def groups(case):
 
 
 def tabulate(cases, texts):
-    """Percentages by group: {group: {"n", "exact", "syntax", "schema"}}"""
+    """Percentages by group: {group: {"n", "exact", "syntax", "schema", "called"}}"""
     verdicts = {}
     for case, text in zip(cases, texts):
         verdict = judge(case, text)
@@ -130,14 +133,14 @@ def tabulate(cases, texts):
     table = {}
     for group, members in sorted(verdicts.items()):
         share = lambda attribute: round(100 * sum(getattr(v, attribute) for v in members) / len(members), 1)
-        table[group] = {"n": len(members), **{name: share(name) for name in ("exact", "syntax", "schema")}}
+        table[group] = {"n": len(members), **{name: share(name) for name in MEASURES}}
     return table
 
 
 def print_table(table):
-    print(f"{'':18} {'n':>4} {'exact':>6} {'syntax':>7} {'schema':>7}")
+    print(f"{'':18} {'n':>4}" + "".join(f"{name:>8}" for name in MEASURES))
     for group, row in table.items():
-        print(f"{group:18} {row['n']:4} {row['exact']:6.1f} {row['syntax']:7.1f} {row['schema']:7.1f}")
+        print(f"{group:18} {row['n']:4}" + "".join(f"{row[name]:8.1f}" for name in MEASURES))
 
 
 def read_lines(path):

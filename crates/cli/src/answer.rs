@@ -105,16 +105,16 @@ pub(crate) fn answer<B: Backend>(
 
 /// An answer so far.
 #[derive(Debug, Default)]
-struct Said {
-    text: String,
+pub(crate) struct Said {
+    pub(crate) text: String,
     thinking: String,
-    calls: Vec<ToolCall>,
+    pub(crate) calls: Vec<ToolCall>,
     /// The call that is being written, or broke off: that is none.
     open: Option<(String, String)>,
 }
 
 impl Said {
-    fn take(&mut self, event: Event<'_>) {
+    pub(crate) fn take(&mut self, event: Event<'_>) {
         match event {
             Event::Text { channel: Channel::Thinking, text } => self.thinking.push_str(text),
             Event::Text { channel: Channel::Answer, text } => self.text.push_str(text),

@@ -397,6 +397,7 @@ impl NamedDrive {
 #[derive(Debug, Args)]
 #[command(group = clap::ArgGroup::new("task").required(true).args(["ids", "dialogues"]))]
 #[command(group = clap::ArgGroup::new("logits").multiple(true).args(["dump_logits", "compare_logits"]))]
+#[command(group = clap::ArgGroup::new("judged").multiple(true).args(["compare_logits", "dialogues"]))]
 pub(crate) struct EvalFlags {
     /// A store.
     pub(crate) model: PathBuf,
@@ -409,26 +410,40 @@ pub(crate) struct EvalFlags {
     /// Logits of the same tokens from another run (see --dump-logits): how far is this one from them?
     #[arg(long, value_name = "REF.npy", requires = "ids")]
     pub(crate) compare_logits: Option<PathBuf>,
-    /// The comparison as JSON on standard output.
-    #[arg(long, requires = "compare_logits")]
+    /// The comparison, or what the answers' calls are worth, as JSON on standard output.
+    #[arg(long, requires = "judged")]
     pub(crate) json: bool,
     /// Feed the tokens in such pieces: `70,33,1x47` is 70, then 33, then 47 times 1.
     #[arg(long, value_name = "SPLIT", requires = "ids")]
     pub(crate) split: Option<String>,
-    /// Conversations to answer, one JSON object a line: {"id", "messages", "tools", "think"}; greedy, unless
-    /// --temperature says otherwise.
+    /// Conversations to answer, one JSON object a line: {"id", "messages", "tools", "think"}, and for counting calls
+    /// {"expected", "kind", "tier"}; greedy, unless --temperature says otherwise.
     #[arg(long, value_name = "FILE.jsonl", requires = "out", conflicts_with = "ids")]
     pub(crate) dialogues: Option<PathBuf>,
-    /// Where to write the answers, one JSON object a line: {"id", "text"}.
+    /// Where to write the answers, one JSON object a line: {"id", "text", "finish"}.
     #[arg(long, value_name = "FILE.jsonl", requires = "dialogues")]
     pub(crate) out: Option<PathBuf>,
     /// Most tokens of an answer.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = at_least_one(), requires = "dialogues")]
     pub(crate) max_tokens: usize,
+    /// What calls of tools are held to.
+    #[arg(long, value_name = "HOW", default_value = "free", requires = "dialogues")]
+    pub(crate) calls: CallRule,
     #[command(flatten)]
     pub(crate) sampling: SamplingFlags,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
+}
+
+/// How answers to dialogues call tools.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum CallRule {
+    /// As the model likes.
+    Free,
+    /// If it calls, in its own form and with arguments that fit the tool's schema.
+    Held,
+    /// The same, and where a call is expected it must make one.
+    Required,
 }
 
 #[derive(Debug, Args)]
@@ -618,7 +633,10 @@ mod tests {
             "eval m --ids a",
             "eval m --dump-logits a",
             "eval m --ids a --dump-logits b --dialogues c --out d",
+            "eval m --ids a --dump-logits b --json",
+            "eval m --ids a --dump-logits b --calls held",
             "eval m --dialogues c",
+            "eval m --dialogues c --out d --calls never",
             "serve --parallel 0",
             "serve --parallel 65",
             "serve --port 65536",

@@ -1,10 +1,12 @@
 //! `eval`: what others need to compare us: the logits of given tokens, their distance from those of
 //! another run, or the answers to given dialogues.
 
+mod calls;
 mod compare;
 mod dialogues;
 mod logits;
 mod split;
+mod tally;
 
 use crate::flags::EvalFlags;
 

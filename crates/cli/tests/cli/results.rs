@@ -286,6 +286,38 @@ fn eval_tells_how_far_two_runs_lie_apart() {
     flash_moe(&compare).fails(1, "not a .npy file", "");
 }
 
+/// Calls that do not fit their schemas would come out though they are held to them, or be counted as others.
+#[test]
+fn eval_counts_calls_and_holds_them() {
+    let folder = tempfile::tempdir().unwrap();
+    let path = |name: &str| folder.path().join(name).to_str().unwrap().to_owned();
+    let (dialogues, out) = (path("dialogues.jsonl"), path("out.jsonl"));
+    let demo = concat!(env!("CARGO_MANIFEST_DIR"), "/demo");
+    let parameters = serde_json::json!({ "type": "object", "required": ["unit"],
+        "properties": { "unit": { "type": "string", "enum": ["furlong", "parsec"] }, "n": { "type": "integer" } } });
+    let line = |id: u32, expected: Value| {
+        let message = serde_json::json!({ "role": "user", "content": "Tell me a story, please." });
+        let tools = serde_json::json!([{ "type": "function", "function": { "name": "f", "parameters": parameters } }]);
+        serde_json::json!({ "id": id, "kind": "story", "messages": [message], "tools": tools, "think": false,
+            "expected": expected })
+    };
+    let wanted = serde_json::json!([{ "name": "f", "arguments": { "unit": "mile" } }]);
+    fs::write(&dialogues, format!("{}\n{}\n", line(1, wanted), line(2, serde_json::json!([])))).unwrap();
+    let args = ["eval", demo, "--dialogues", &dialogues, "--out", &out, "--calls", "required", "--json"];
+    let counts = json(&args);
+    let called = &counts["calls expected"];
+    assert!(called["n_dialogue"] == 1 && called["n_calling"] == 1 && called["n_exact"] == 0, "{counts}");
+    assert!(called["n_parsed"] == called["n_call"] && called["n_valid"] == called["n_call"], "{counts}");
+    assert_eq!(
+        (&counts["story"]["n_dialogue"], &counts["no call expected"]["n_calling"]),
+        (&2.into(), &0.into())
+    );
+    let answers = fs::read_to_string(&out).unwrap();
+    let answers: Vec<Value> = answers.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert!(answers[0]["text"].as_str().unwrap().starts_with("<tool_call>\n<function=f>\n"), "{answers:?}");
+    assert_eq!((&answers[0]["finish"], &answers[1]["id"]), (&"stop".into(), &2.into()));
+}
+
 /// The whole way from checkpoint to logits would not be the model: compared with the float64 reference.
 #[test]
 fn eval_writes_the_reference_logits() {
