@@ -427,6 +427,26 @@ mod tests {
         assert_eq!(n_line, n_skipped, "{name}: {:?}", asked.skipped);
     }
 
+    /// An agent's session would be over when a tool has read an image: it is in every later request.
+    #[test]
+    fn placeholders_stand_for_images_of_tools() {
+        let result =
+            |content: Value| json!({ "type": "tool_result", "tool_use_id": "t1", "content": content });
+        let tool = |text: &str| json!({ "role": "tool", "content": text, "tool_call_id": "t1" });
+        let text = json!({ "type": "text", "text": "seen:" });
+        let image = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "AA" } });
+        let pdf = json!({ "type": "document", "source": { "type": "base64", "media_type": "application/pdf", "data": "A" } });
+        check_messages(
+            "what tools return that is not text",
+            &json!([{ "role": "user", "content": [result(json!([text, image])), result(json!([pdf]))] }]),
+            &json!([
+                tool("seen:\n\n[an image, which this model cannot see]"),
+                tool("[a file, which this model cannot read]"),
+            ]),
+            2,
+        );
+    }
+
     /// Parts of a conversation would be lost, or told by somebody else, or in another order.
     #[test]
     fn conversations_become_messages() {
@@ -445,17 +465,6 @@ mod tests {
             ),
             &json!([{ "role": "user", "content": "a\n\nb" }]),
             0,
-        );
-        let image = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "AA" } });
-        let pdf = json!({ "type": "document", "source": { "type": "base64", "media_type": "application/pdf", "data": "A" } });
-        check_messages(
-            "what tools return that is not text",
-            &user(json!([result(json!([text("seen:"), image])), result(json!([pdf]))])),
-            &json!([
-                tool("seen:\n\n[an image, which this model cannot see]"),
-                tool("[a file, which this model cannot read]"),
-            ]),
-            2,
         );
         check_messages(
             "results among text",

@@ -513,6 +513,27 @@ mod tests {
         assert_eq!(asked.chat.messages, [Message::system("S"), Message::user("hi")]);
     }
 
+    /// An agent's session would be over when a tool has read an image: it is in every later request.
+    #[test]
+    fn placeholders_stand_for_images_of_tools() {
+        let output = |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
+        check_input(
+            "what tools return that is not text",
+            &json!([
+                output(
+                    "c1",
+                    json!([{ "type": "input_text", "text": "seen:" }, { "type": "input_image", "image_url": "data:" }])
+                ),
+                output("c2", json!([{ "type": "input_file", "file_data": "A" }])),
+            ]),
+            &json!([
+                { "role": "tool", "content": "seen:\n\n[an image, which this model cannot see]", "tool_call_id": "c1" },
+                { "role": "tool", "content": "[a file, which this model cannot read]", "tool_call_id": "c2" },
+            ]),
+            2,
+        );
+    }
+
     /// A37: a turn with calls would be torn apart, or lose its thinking.
     #[test]
     fn turns_stay_whole() {
@@ -552,21 +573,6 @@ mod tests {
                 user("thanks"),
             ]),
             0,
-        );
-        check_input(
-            "what tools return that is not text",
-            &json!([
-                output(
-                    "c1",
-                    json!([{ "type": "input_text", "text": "seen:" }, { "type": "input_image", "image_url": "data:" }])
-                ),
-                output("c2", json!([{ "type": "input_file", "file_data": "A" }])),
-            ]),
-            &json!([
-                { "role": "tool", "content": "seen:\n\n[an image, which this model cannot see]", "tool_call_id": "c1" },
-                { "role": "tool", "content": "[a file, which this model cannot read]", "tool_call_id": "c2" },
-            ]),
-            2,
         );
         check_input(
             "thinking that only we can read, and what is not known",
