@@ -74,7 +74,8 @@ async def post(port, path, body, headers=(), window_bytes=None):
     sock.setblocking(False)
     await asyncio.get_running_loop().sock_connect(sock, ("127.0.0.1", port))
     reader, writer = await asyncio.open_connection(sock=sock, limit=window_bytes or 2**16)
-    head = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", "Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close", *headers]
+    about = ["Content-Type: application/json", f"Content-Length: {len(body)}", "Connection: close"]
+    head = [f"POST {path} HTTP/1.1", f"Host: 127.0.0.1:{port}", *about, *headers]
     writer.write("\r\n".join(head).encode() + b"\r\n\r\n" + body)
     await writer.drain()
     status = int((await reader.readline()).split()[1])

@@ -10,11 +10,16 @@ from common import chat_body, post, server
 SEED = int(sys.argv[1]) if len(sys.argv) > 1 else 1
 N = int(sys.argv[2]) if len(sys.argv) > 2 else 1000
 TIME_S = 60
+SCHEMA = {"type": "object", "properties": {"x": {"type": "string"}}}
+TOOL = {"type": "function", "function": {"name": "f", "parameters": SCHEMA}}
+INPUT = [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}]
+MESSAGES = [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]
+SYSTEM = [{"type": "text", "text": "S"}]
 BODIES = {
-    "/v1/chat/completions": chat_body("Hi", max_tokens=2, tools=[{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}}]),
+    "/v1/chat/completions": chat_body("Hi", max_tokens=2, tools=[TOOL]),
     "/v1/completions": json.dumps({"model": "demo", "prompt": "Hi", "max_tokens": 2}).encode(),
-    "/v1/responses": json.dumps({"model": "demo", "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}], "max_output_tokens": 2}).encode(),
-    "/v1/messages": json.dumps({"model": "demo", "max_tokens": 2, "system": [{"type": "text", "text": "S"}], "messages": [{"role": "user", "content": [{"type": "text", "text": "Hi"}]}]}).encode(),
+    "/v1/responses": json.dumps({"model": "demo", "input": INPUT, "max_output_tokens": 2}).encode(),
+    "/v1/messages": json.dumps({"model": "demo", "max_tokens": 2, "system": SYSTEM, "messages": MESSAGES}).encode(),
     "/v1/messages/count_tokens": json.dumps({"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}).encode(),
     "/tokenize": json.dumps({"content": "Hi"}).encode(),
     "/detokenize": json.dumps({"tokens": [1, 2]}).encode(),

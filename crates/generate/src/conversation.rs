@@ -15,6 +15,7 @@
 //! * Results of tools come in the order of the calls that they answer. Those that answer none stay where they are.
 //! * A last message of the assistant is continued if it has text or thinking and no calls. White space at its start is
 //!   dropped, as templates do; at its end it is kept. An empty one is dropped.
+//! * Images and the like are refused, but in the results of tools a placeholder stands for them.
 //! * Missing, null and empty content are the same. Parts are joined. Arguments are objects, parsed from the text that
 //!   the API has; how `true` and `null` are spelled in them is the template's business, and so the same every time.
 
@@ -153,7 +154,7 @@ fn plain(
             return Err(GenerateError::Message { message_idx, why });
         }
     };
-    let text = message.text(message_idx)?;
+    let text = message.text(message_idx, warnings)?;
     let mut plain = Message { role: role.into(), content: Some(Content::Text(text)), ..message.clone() };
     if role == "assistant" {
         let calls = message.tool_calls.iter();

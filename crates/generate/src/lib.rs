@@ -33,7 +33,7 @@ pub use constraint::Constraint;
 pub use error::GenerateError;
 pub use generate::{CallEvent, Event, Outcome, common_prefix, generate};
 pub use generation::{Finish, GenerateOptions, Generation, Next};
-pub use message::{Content, FunctionCall, Message, ToolCall};
+pub use message::{Content, FunctionCall, Message, ToolCall, placeholder};
 pub use output::AnswerReader;
 pub use request::{ChatRequest, OutputSpec, Prepared, ResponseFormat};
 pub use sample::{Sampler, SamplingOverrides, SamplingParams, TokenLogprob};

@@ -68,7 +68,8 @@ impl From<AnyMessage> for Message {
 pub enum Content {
     /// Plain text.
     Text(String),
-    /// Parts `{"type": "text", "text": …}`. Other kinds (images) are refused.
+    /// Parts `{"type": "text", "text": …}`. Other kinds (images) are refused, but in the results of tools become
+    /// [`placeholder`]s.
     Parts(Vec<Value>),
 }
 
@@ -153,16 +154,29 @@ impl Message {
         Self { role: role.into(), content: Some(Content::Text(text.into())), ..Self::default() }
     }
 
-    /// The text, whole.
+    /// The text, whole. What a tool's result has that is not text is told in `warnings`.
     ///
     /// # Errors
     /// A part is not text.
-    pub(crate) fn text(&self, message_idx: usize) -> Result<String, GenerateError> {
+    pub(crate) fn text(
+        &self,
+        message_idx: usize,
+        warnings: &mut Vec<String>,
+    ) -> Result<String, GenerateError> {
+        let is_result = matches!(self.role.as_str(), "tool" | "function");
+        let mut part = |part| match (text_part(part), unseen_kind(part)) {
+            (Err(_), Some(kind)) if is_result => {
+                let what = format!("message {message_idx}: content of type {kind} in the result of a tool");
+                warnings.push(format!("{what}, which this model cannot read"));
+                Ok(placeholder(kind))
+            }
+            (text, _) => text,
+        };
         match &self.content {
             None => Ok(String::new()),
             Some(Content::Text(text)) => Ok(text.clone()),
             Some(Content::Parts(parts)) => {
-                let text = parts.iter().map(text_part).collect::<Result<String, String>>();
+                let text = parts.iter().map(&mut part).collect::<Result<String, String>>();
                 text.map_err(|why| GenerateError::Message { message_idx, why })
             }
         }
@@ -210,13 +224,35 @@ fn text_part(part: &Value) -> Result<&str, String> {
     let kind = part.get("type").and_then(Value::as_str);
     match (kind, part.get("text").and_then(Value::as_str)) {
         (None | Some("text" | "input_text" | "output_text"), Some(text)) => Ok(text),
-        (Some(kind), None) if kind.contains("image") && is_word(kind) => {
-            Err(format!("images are not supported (content of type {kind}), only text"))
-        }
-        (Some(kind), _) if !kind.contains("text") && is_word(kind) => {
-            Err(format!("content of type {kind} is not supported, only text"))
-        }
-        _ => Err("a content part has no text".into()),
+        (_, text) => Err(match (unseen_kind(part), text) {
+            (Some(kind), None) if kind.contains("image") => {
+                format!("images are not supported (content of type {kind}), only text")
+            }
+            (Some(kind), _) => format!("content of type {kind} is not supported, only text"),
+            (None, _) => "a content part has no text".into(),
+        }),
+    }
+}
+
+/// The type of a part that is something else than text.
+fn unseen_kind(part: &Value) -> Option<&str> {
+    part.get("type").and_then(Value::as_str).filter(|kind| !kind.contains("text") && is_word(kind))
+}
+
+/// What stands in the result of a tool for content that is not text. An agent's session goes on with it: the image
+/// that a tool has read would be in every later request.
+pub fn placeholder(kind: &str) -> &'static str {
+    let has = |words: &[&str]| words.iter().any(|word| kind.contains(word));
+    if has(&["image", "screenshot"]) {
+        "[an image, which this model cannot see]"
+    } else if has(&["audio"]) {
+        "[sound, which this model cannot hear]"
+    } else if has(&["video"]) {
+        "[a video, which this model cannot see]"
+    } else if has(&["file", "document"]) {
+        "[a file, which this model cannot read]"
+    } else {
+        "[content that this model cannot read]"
     }
 }
 

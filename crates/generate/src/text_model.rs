@@ -36,7 +36,7 @@ pub struct TextFiles<'a> {
 /// Tokenizer, template and defaults of a model.
 pub struct TextModel {
     tokenizer: Arc<Tokenizer>,
-    /// Made when an answer is first held to a grammar.
+    /// Made when an answer is first held to a grammar, or before.
     grammars: OnceLock<Result<GrammarFactory, String>>,
     template: Result<ChatTemplate, GenerateError>,
     config: Option<GenerationConfig>,
@@ -58,6 +58,13 @@ impl TextModel {
             grammars: OnceLock::new(),
             config,
         })
+    }
+
+    /// Makes what would be made for the first requests: with a large vocabulary that takes a second or more.
+    pub fn warm_up(&self) {
+        // Whoever needs what could not be made is told why.
+        let _ = self.tokenizer.encode_text("warm");
+        let _ = self.constrain(&ResponseFormat::JsonObject);
     }
 
     /// The tokenizer.
@@ -150,10 +157,14 @@ impl TextModel {
         if !is_constrained(request) {
             return Ok(None);
         }
-        let new = || GrammarFactory::new(self.tokenizer.clone()).map_err(|e| e.to_string());
-        let grammars = self.grammars.get_or_init(new).as_ref().map_err(|why| unusable("grammars", why))?;
+        let grammars = self.grammars()?;
         let (tokenizer, stop_ids) = (&*self.tokenizer, &self.stop_ids[..]);
         constraint(request, &Basis { tokenizer, grammars, stop_ids, call_format, may_think })
+    }
+
+    fn grammars(&self) -> Result<&GrammarFactory, GenerateError> {
+        let new = || GrammarFactory::new(self.tokenizer.clone()).map_err(|e| e.to_string());
+        self.grammars.get_or_init(new).as_ref().map_err(|why| unusable("grammars", why))
     }
 
     /// A prompt that is already in the model's own form.

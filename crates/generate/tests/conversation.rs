@@ -291,13 +291,39 @@ fn a_begun_answer_is_continued() {
     }
 }
 
+/// An agent's session would be over when a tool has read an image: it is in every later request.
+#[test]
+fn placeholders_stand_for_what_tools_return() {
+    let model = common::text_model(&common::data("chat_template.jinja"));
+    let image = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AAAA" } });
+    for (part, expected) in [
+        (image, "[an image, which this model cannot see]"),
+        (json!({ "type": "input_image", "image_url": "x" }), "[an image, which this model cannot see]"),
+        (json!({ "type": "input_audio" }), "[sound, which this model cannot hear]"),
+        (json!({ "type": "video_url" }), "[a video, which this model cannot see]"),
+        (json!({ "type": "file", "file": {} }), "[a file, which this model cannot read]"),
+        (json!({ "type": "resource" }), "[content that this model cannot read]"),
+    ] {
+        for role in ["tool", "function"] {
+            let parts = json!([{ "type": "text", "text": "here: " }, part]);
+            let given = json!([said("user", "x"), { "role": role, "content": parts }]);
+            let prepared = prepare(&model, &given);
+            let result = format!("<tool_response>\nhere: {expected}\n</tool_response>");
+            assert!(prepared.prompt.text.contains(&result), "{}", prepared.prompt.text);
+            assert!(!prepared.prompt.text.contains("AAAA"), "{}", prepared.prompt.text);
+            let kind = part["type"].as_str().unwrap();
+            let told = format!("message 1: content of type {kind} in the result of a tool");
+            assert_eq!(prepared.prompt.warnings, [format!("{told}, which this model cannot read")]);
+        }
+    }
+}
+
 #[test]
 fn what_cannot_be_prepared_is_named() {
     // A29: an image would be dropped without a word, or a wrong role found by nobody.
     let image = json!([{ "type": "text", "text": "what?" }, { "type": "image_url", "image_url": { "url": "data:" } }]);
     let cases = [
         (json!([said("user", "x"), { "role": "user", "content": image }]), 1, "images are not supported"),
-        (json!([said("user", "x"), { "role": "tool", "content": image }]), 1, "image_url"),
         (json!([{ "role": "user", "content": [{ "type": "input_audio" }] }]), 0, "input_audio"),
         (json!([said("system", "x"), said("user", "x"), said("robot", "x")]), 2, "\"robot\" is not a role"),
         (json!([said("User", "x")]), 0, "is not a role"),
@@ -316,6 +342,8 @@ fn what_cannot_be_prepared_is_named() {
     let told =
         "message 1: a tool's result for the call \"nothing\", which is not among the calls right before it";
     assert_eq!(prepare(&model, &odd).prompt.warnings, [told]);
+    let no_text = json!([said("user", "x"), { "role": "tool", "content": [{ "type": "text" }] }]);
+    assert!(model.prepare(&request(&no_text)).is_err());
     let error = serde_json::from_value::<Message>(json!({ "role": "user", "content": 7 })).unwrap_err();
     assert_eq!(error.to_string(), "content must be a text or a list of parts");
 }

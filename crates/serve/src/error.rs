@@ -175,6 +175,7 @@ impl From<GenerateError> for ApiError {
             | GenerateError::Unguarded { .. }
             | GenerateError::Grammar { .. }
             | GenerateError::NoTemplate
+            | GenerateError::NoMessages
             | GenerateError::EmptyPrompt => Self::invalid(message),
             _ => Self::new(ErrorKind::Internal, message),
         }

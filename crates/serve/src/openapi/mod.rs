@@ -7,7 +7,7 @@ mod answers;
 mod requests;
 
 use axum::Json;
-use serde_json::Value;
+use serde_json::{Value, json};
 use utoipa::openapi::security::{ApiKey, ApiKeyValue, HttpAuthScheme, HttpBuilder, SecurityScheme};
 use utoipa::{IntoResponses, Modify, OpenApi};
 
@@ -20,7 +20,26 @@ pub(crate) async fn openapi() -> Json<Value> {
 }
 
 fn document() -> Value {
-    serde_json::to_value(Document::openapi()).expect("the document is JSON")
+    let mut document = serde_json::to_value(Document::openapi()).expect("the document is JSON");
+    let streams = document["paths"].as_object_mut().into_iter().flat_map(|paths| paths.values_mut());
+    for stream in
+        streams.filter_map(|path| path.pointer_mut("/post/responses/200/content/text~1event-stream"))
+    {
+        describe_events(&mut stream["schema"]);
+    }
+    document
+}
+
+/// What stands for the data of an event becomes the event as it is sent: a name, if it has one, and JSON text.
+fn describe_events(schema: &mut Value) {
+    let mut data = json!({ "type": "string" });
+    if schema.get("$ref").is_some() {
+        data["contentMediaType"] = "application/json".into();
+        data["contentSchema"] = schema.take();
+    }
+    let event = json!({ "type": "string" });
+    *schema =
+        json!({ "type": "object", "required": ["data"], "properties": { "event": event, "data": data } });
 }
 
 #[derive(OpenApi)]
@@ -273,6 +292,27 @@ mod tests {
             Value::Array(values) => values.iter().for_each(|value| references(value, found)),
             _ => {}
         }
+    }
+
+    /// Tools that check streams would compare an event's frame with what is in its data.
+    #[test]
+    fn streams_are_described_as_events() {
+        let document = document();
+        for (path, data) in [
+            ("/v1/chat/completions", json!({ "type": "string" })),
+            ("/v1/completions", json!({ "type": "string" })),
+            ("/v1/responses", described("ResponseEvent")),
+            ("/v1/messages", described("AnthropicEvent")),
+        ] {
+            let content = &document["paths"][path]["post"]["responses"]["200"]["content"];
+            let schema = &content["text/event-stream"]["schema"];
+            assert_eq!((&schema["type"], &schema["properties"]["data"]), (&json!("object"), &data), "{path}");
+        }
+    }
+
+    fn described(name: &str) -> Value {
+        let schema = json!({ "$ref": format!("#/components/schemas/{name}") });
+        json!({ "type": "string", "contentMediaType": "application/json", "contentSchema": schema })
     }
 
     /// Tools that read the document would find nothing where it points to.

@@ -20,6 +20,8 @@ pub(super) struct ChatCompletionRequest {
     tool_choice: Option<Value>,
     /// false: at most one call.
     parallel_tool_calls: Option<bool>,
+    /// false: calls need not fit their schemas, unless a tool is strict.
+    constrain_tool_calls: Option<bool>,
     /// Form of the answer's text: type `text`, `json_object`, `json_schema`, `regex` or `lark`.
     #[schema(value_type = Option<Object>)]
     response_format: Option<Value>,
@@ -151,6 +153,8 @@ pub(super) struct ResponsesRequest {
     tool_choice: Option<Value>,
     /// false: at most one call.
     parallel_tool_calls: Option<bool>,
+    /// false: calls need not fit their schemas, unless a tool is strict.
+    constrain_tool_calls: Option<bool>,
     /// Most tokens of the answer, thinking included.
     #[schema(minimum = 1)]
     max_output_tokens: Option<usize>,
@@ -250,6 +254,8 @@ pub(super) struct MessagesRequest {
     tools: Option<Vec<InputTool>>,
     /// Which of them it calls.
     tool_choice: Option<InputToolChoice>,
+    /// false: calls need not fit their schemas, unless a tool is strict.
+    constrain_tool_calls: Option<bool>,
     /// `format`: `{"type": "json_schema", "schema": …}`.
     #[schema(value_type = Option<Object>)]
     output_config: Option<Value>,

@@ -102,6 +102,27 @@ async fn images_are_refused() {
     assert!(error["param"].as_str().unwrap().starts_with("messages[1]"), "{error}");
 }
 
+/// An agent's session would be over when a tool has read an image: it is in every later request.
+#[tokio::test(flavor = "multi_thread")]
+async fn placeholders_stand_for_images_of_tools() {
+    let server = server();
+    let call = json!({ "id": "c", "type": "function", "function": { "name": "f", "arguments": "{}" } });
+    let history = |content: Value| {
+        json!({ "messages": [
+            user("hi"),
+            { "role": "assistant", "content": null, "tool_calls": [call] },
+            { "role": "tool", "tool_call_id": "c", "content": content },
+        ] })
+    };
+    let image = json!({ "type": "image_url", "image_url": { "url": "data:image/png;base64,AAAA" } });
+    let seen = ids(&server, &history(json!([{ "type": "text", "text": "seen: " }, image]))).await;
+    let expected = history(json!("seen: [an image, which this model cannot see]"));
+    assert_eq!(seen, ids(&server, &expected).await);
+    assert_eq!(server.chat(&history(json!([image]))).await.status, 200);
+    let no_text = server.chat(&history(json!([{ "type": "text" }]))).await;
+    assert_eq!(no_text.status, 400, "{}", no_text.body);
+}
+
 /// A05, A06, A07, A37: the same history in another spelling would be another prompt, or an error.
 #[tokio::test(flavor = "multi_thread")]
 async fn spellings_of_a_history_are_one_prompt() {

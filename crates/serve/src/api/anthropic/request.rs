@@ -1,11 +1,12 @@
 //! What a request of the Messages API asks for.
 //!
 //! Agents send more than this server has: kinds of content and tools that it does not know are left out, with a line in
-//! the log. What would change the meaning of the conversation (images, documents that are no text) is refused.
+//! the log. What would change the meaning of the conversation (images, documents that are no text) is refused, but not
+//! in the results of tools: there a placeholder stands for it, because an agent would send it with every request.
 
 use generate::{
     ChatRequest, Content, FunctionCall, Message, ResponseFormat, SamplingOverrides, Tool, ToolCall,
-    ToolChoice,
+    ToolChoice, placeholder,
 };
 use serde_json::{Map, Value, json};
 
@@ -75,7 +76,16 @@ pub(crate) fn read_prompt(fields: &Fields<'_>, limits: &Limits) -> Result<Asked,
     let tools = tools(fields, limits, &mut skipped)?;
     let (tool_choice, single_call) = tool_choice(fields, &tools)?;
     let response = response_format(fields, limits)?;
-    let chat = ChatRequest { messages, tools, tool_choice, single_call, response, ..ChatRequest::default() };
+    let free_calls = fields.bool("constrain_tool_calls")? == Some(false);
+    let chat = ChatRequest {
+        messages,
+        tools,
+        tool_choice,
+        single_call,
+        free_calls,
+        response,
+        ..ChatRequest::default()
+    };
     let wishes = Wishes { thinking: thinking(fields)?, ..Wishes::default() };
     Ok(Asked { chat, wishes, skipped, model: model.to_owned() })
 }
@@ -107,7 +117,7 @@ fn stop_texts(fields: &Fields<'_>, limits: &Limits) -> Result<Vec<String>, ApiEr
 
 /// All of the system prompt but Claude Code's billing line.
 fn system_message(fields: &Fields<'_>, skipped: &mut Skipped) -> Result<Option<Message>, ApiError> {
-    let mut texts = texts("system", fields.value("system"), skipped)?;
+    let mut texts = texts("system", fields.value("system"), Unreadable::Refused, skipped)?;
     if let Some(first) = texts.first_mut()
         && first.starts_with(BILLING_HEADER)
     {
@@ -116,6 +126,15 @@ fn system_message(fields: &Fields<'_>, skipped: &mut Skipped) -> Result<Option<M
     }
     texts.retain(|text| !text.is_empty());
     Ok((!texts.is_empty()).then(|| Message::system(texts.join(BETWEEN_BLOCKS))))
+}
+
+/// What becomes of content that the model cannot read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Unreadable {
+    /// An error.
+    Refused,
+    /// A placeholder, and a line in the log.
+    Replaced,
 }
 
 /// A block of content.
@@ -131,14 +150,15 @@ impl<'a> Block<'a> {
     }
 
     /// What a user, a system prompt or a tool says with it; `None` if that is nothing.
-    fn said(&self, skipped: &mut Skipped) -> Result<Option<String>, ApiError> {
+    fn said(&self, unreadable: Unreadable, skipped: &mut Skipped) -> Result<Option<String>, ApiError> {
         match self.kind {
             "text" => self.text("text").map(|text| Some(text.to_owned())),
-            "image" => Err(ApiError::field(&self.path, "images are not supported, only text")),
-            "document" => self.document(skipped).map(Some),
+            "image" => self.unreadable(unreadable, "images are not supported, only text", skipped).map(Some),
+            "document" => self.document(unreadable, skipped).map(Some),
             "search_result" => {
                 let (title, source) = (self.text("title")?, self.text("source")?);
-                let body = texts(&self.fields.path("content"), self.fields.value("content"), skipped)?;
+                let content = self.fields.value("content");
+                let body = texts(&self.fields.path("content"), content, unreadable, skipped)?;
                 Ok(Some(format!("{title}\n{source}\n{}", body.join(BETWEEN_BLOCKS))))
             }
             kind => {
@@ -148,16 +168,30 @@ impl<'a> Block<'a> {
         }
     }
 
-    fn document(&self, skipped: &mut Skipped) -> Result<String, ApiError> {
+    fn unreadable(
+        &self,
+        unreadable: Unreadable,
+        why: &str,
+        skipped: &mut Skipped,
+    ) -> Result<String, ApiError> {
+        if unreadable == Unreadable::Refused {
+            return Err(ApiError::field(&self.path, why));
+        }
+        skipped.push(&self.path, self.kind);
+        Ok(placeholder(self.kind).to_owned())
+    }
+
+    fn document(&self, unreadable: Unreadable, skipped: &mut Skipped) -> Result<String, ApiError> {
         let Some(source) = self.fields.inner("source")? else {
             return Err(self.fields.error("source", "is missing"));
         };
         let text = match source.str("type")? {
             Some("text") => source.str("data")?.unwrap_or_default().to_owned(),
             Some("content") => {
-                texts(&source.path("content"), source.value("content"), skipped)?.join(BETWEEN_BLOCKS)
+                let content = source.value("content");
+                texts(&source.path("content"), content, unreadable, skipped)?.join(BETWEEN_BLOCKS)
             }
-            _ => return Err(ApiError::field(&self.path, "only documents of plain text are supported")),
+            _ => self.unreadable(unreadable, "only documents of plain text are supported", skipped)?,
         };
         Ok(match self.fields.str("title")? {
             Some(title) => format!("{title}\n{text}"),
@@ -178,14 +212,19 @@ fn blocks<'a>(path: &str, values: &'a [Value]) -> Result<Vec<Block<'a>>, ApiErro
 }
 
 /// What a content says, a text for each block.
-fn texts(path: &str, content: Option<&Value>, skipped: &mut Skipped) -> Result<Vec<String>, ApiError> {
+fn texts(
+    path: &str,
+    content: Option<&Value>,
+    unreadable: Unreadable,
+    skipped: &mut Skipped,
+) -> Result<Vec<String>, ApiError> {
     match content {
         None => Ok(Vec::new()),
         Some(Value::String(text)) => Ok(vec![text.clone()]),
         Some(Value::Array(values)) => {
             let mut texts = Vec::new();
             for block in blocks(path, values)? {
-                texts.extend(block.said(skipped)?);
+                texts.extend(block.said(unreadable, skipped)?);
             }
             Ok(texts)
         }
@@ -209,7 +248,7 @@ fn push_message(
             Ok(())
         }
         ("user" | "assistant" | "system", content) => {
-            let text = texts(&path, content, skipped)?.join(BETWEEN_BLOCKS);
+            let text = texts(&path, content, Unreadable::Refused, skipped)?.join(BETWEEN_BLOCKS);
             messages.push(Message { role: role.into(), ..Message::user(text) });
             Ok(())
         }
@@ -228,14 +267,15 @@ fn push_user(
     let n_before = messages.len();
     for block in blocks(path, values)? {
         if block.kind != "tool_result" {
-            texts_before.extend(block.said(skipped)?);
+            texts_before.extend(block.said(Unreadable::Refused, skipped)?);
             continue;
         }
         if !texts_before.is_empty() {
             messages.push(Message::user(std::mem::take(&mut texts_before).join(BETWEEN_BLOCKS)));
         }
         let id = block.text("tool_use_id")?;
-        let result = texts(&block.fields.path("content"), block.fields.value("content"), skipped)?;
+        let content = block.fields.value("content");
+        let result = texts(&block.fields.path("content"), content, Unreadable::Replaced, skipped)?;
         let is_error = block.fields.bool("is_error")?.unwrap_or(false);
         let text = result_text(result.join(BETWEEN_BLOCKS), is_error);
         messages.push(Message { tool_call_id: Some(id.to_owned()), ..Message::tool(text) });
@@ -385,6 +425,26 @@ mod tests {
         assert_eq!(serde_json::to_value(&asked.chat.messages).unwrap(), *expected, "{name}");
         let n_line = asked.skipped.line().map_or(0, |line| line.matches("messages[").count());
         assert_eq!(n_line, n_skipped, "{name}: {:?}", asked.skipped);
+    }
+
+    /// An agent's session would be over when a tool has read an image: it is in every later request.
+    #[test]
+    fn placeholders_stand_for_images_of_tools() {
+        let result =
+            |content: Value| json!({ "type": "tool_result", "tool_use_id": "t1", "content": content });
+        let tool = |text: &str| json!({ "role": "tool", "content": text, "tool_call_id": "t1" });
+        let text = json!({ "type": "text", "text": "seen:" });
+        let image = json!({ "type": "image", "source": { "type": "base64", "media_type": "image/png", "data": "AA" } });
+        let pdf = json!({ "type": "document", "source": { "type": "base64", "media_type": "application/pdf", "data": "A" } });
+        check_messages(
+            "what tools return that is not text",
+            &json!([{ "role": "user", "content": [result(json!([text, image])), result(json!([pdf]))] }]),
+            &json!([
+                tool("seen:\n\n[an image, which this model cannot see]"),
+                tool("[a file, which this model cannot read]"),
+            ]),
+            2,
+        );
     }
 
     /// Parts of a conversation would be lost, or told by somebody else, or in another order.
@@ -539,9 +599,10 @@ mod tests {
         let body = hello(&json!({
             "max_tokens": 7, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "stop_sequences": ["END", ""],
             "output_config": { "effort": "low", "format": format }, "metadata": { "user_id": "u" },
-            "service_tier": "auto", "model": "claude-any",
+            "service_tier": "auto", "model": "claude-any", "constrain_tool_calls": false,
         }));
         let asked = read_json(&body).unwrap();
+        assert!(asked.chat.free_calls && !read_json(&hello(&json!({}))).unwrap().chat.free_calls);
         let expected = SamplingOverrides {
             temperature: Some(0.5),
             top_k: Some(3),
@@ -573,10 +634,6 @@ mod tests {
             (message(json!([{ "type": "text" }])), "messages[0].content[0].text"),
             // A29
             (message(json!([{ "type": "text", "text": "x" }, image])), "messages[0].content[1]"),
-            (
-                message(json!([{ "type": "tool_result", "tool_use_id": "t", "content": [image] }])),
-                "messages[0].content[0].content[0]",
-            ),
             (
                 message(json!([{ "type": "tool_result", "content": "x" }])),
                 "messages[0].content[0].tool_use_id",

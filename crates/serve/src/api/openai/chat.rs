@@ -13,6 +13,7 @@ use super::request::{response_format, wishes};
 use super::{Usage, messages, timings_json};
 use crate::api::answer::{Answer, Source, Wishes, finish_reason};
 use crate::api::fields::Fields;
+use crate::api::skipped::Skipped;
 use crate::api::thinking::Thinking;
 use crate::api::tokens::{OpenTokens, chat_logprobs};
 use crate::app::App;
@@ -59,8 +60,9 @@ pub(crate) fn read(fields: &Fields<'_>, app: &App) -> Result<(ChatRequest, Wishe
     // These are asked for in other ways as well, and said once.
     template_vars.shift_remove("enable_thinking");
     template_vars.shift_remove("thinking_budget");
+    let mut skipped = Skipped::default();
     let chat = ChatRequest {
-        messages: messages::messages(fields, limits)?,
+        messages: messages::messages(fields, limits, &mut skipped)?,
         tool_choice,
         tools,
         single_call: fields.bool("parallel_tool_calls")? == Some(false),
@@ -80,6 +82,7 @@ pub(crate) fn read(fields: &Fields<'_>, app: &App) -> Result<(ChatRequest, Wishe
         n_top_logprob: wants_logprobs.then(|| n_top.unwrap_or(0)),
         ..wishes(fields, options)?
     };
+    skipped.log();
     Ok((chat, wishes))
 }
 

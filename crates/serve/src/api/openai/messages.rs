@@ -1,9 +1,10 @@
 //! Messages and tools of a chat request.
 
-use generate::{Content, FunctionCall, Message, Tool, ToolCall, ToolChoice};
-use serde_json::Value;
+use generate::{Content, FunctionCall, Message, Tool, ToolCall, ToolChoice, placeholder};
+use serde_json::{Value, json};
 
 use crate::api::fields::{Fields, wrong};
+use crate::api::skipped::Skipped;
 use crate::error::ApiError;
 use crate::limits::Limits;
 
@@ -11,8 +12,12 @@ use crate::limits::Limits;
 const NOT_TEXT: [&str; 8] =
     ["image_url", "image", "input_image", "input_audio", "audio_url", "video_url", "file", "input_file"];
 
-/// All messages.
-pub(crate) fn messages(fields: &Fields<'_>, limits: &Limits) -> Result<Vec<Message>, ApiError> {
+/// All messages. A placeholder stands for images and the like in the results of tools, which is told in `skipped`.
+pub(crate) fn messages(
+    fields: &Fields<'_>,
+    limits: &Limits,
+    skipped: &mut Skipped,
+) -> Result<Vec<Message>, ApiError> {
     let Some(values) = fields.array("messages")? else {
         return Err(fields.error("messages", "is missing: an array of messages is needed"));
     };
@@ -20,10 +25,10 @@ pub(crate) fn messages(fields: &Fields<'_>, limits: &Limits) -> Result<Vec<Messa
         return Err(fields.error("messages", "must not be empty"));
     }
     Limits::check("messages", values.len(), limits.n_message)?;
-    values.iter().enumerate().map(|(i, value)| message(&format!("messages[{i}]"), value)).collect()
+    values.iter().enumerate().map(|(i, value)| message(&format!("messages[{i}]"), value, skipped)).collect()
 }
 
-fn message(path: &str, value: &Value) -> Result<Message, ApiError> {
+fn message(path: &str, value: &Value, skipped: &mut Skipped) -> Result<Message, ApiError> {
     let fields = Fields::at(path, value)?;
     let Some(role) = fields.str("role")? else { return Err(fields.error("role", "is missing")) };
     // The old name for the results of tools.
@@ -31,7 +36,10 @@ fn message(path: &str, value: &Value) -> Result<Message, ApiError> {
     let content = match fields.value("content") {
         None => None,
         Some(Value::String(text)) => Some(Content::Text(text.clone())),
-        Some(Value::Array(parts)) => Some(Content::Parts(self::parts(&fields.path("content"), parts)?)),
+        Some(Value::Array(parts)) => {
+            let replaced = (role == "tool").then_some(skipped);
+            Some(Content::Parts(self::parts(&fields.path("content"), parts, replaced)?))
+        }
         Some(other) => return Err(wrong(&fields.path("content"), "a string or an array of parts", other)),
     };
     let calls = fields.array("tool_calls")?.unwrap_or_default();
@@ -48,15 +56,20 @@ fn message(path: &str, value: &Value) -> Result<Message, ApiError> {
     })
 }
 
-fn parts(path: &str, parts: &[Value]) -> Result<Vec<Value>, ApiError> {
+/// The parts of a content, as texts. `replaced`: tells what a placeholder stands for, which is an error without it.
+fn parts(path: &str, parts: &[Value], mut replaced: Option<&mut Skipped>) -> Result<Vec<Value>, ApiError> {
     let check = |(i, part): (usize, &Value)| {
         let path = format!("{path}[{i}]");
         if let Value::String(text) = part {
-            return Ok(serde_json::json!({ "type": "text", "text": text }));
+            return Ok(json!({ "type": "text", "text": text }));
         }
         let kind = Fields::at(&path, part)?.str("type")?;
-        match kind {
-            Some(kind) if NOT_TEXT.contains(&kind) => {
+        match (kind, &mut replaced) {
+            (Some(kind), Some(skipped)) if !kind.contains("text") => {
+                skipped.push(&path, kind);
+                Ok(json!({ "type": "text", "text": placeholder(kind) }))
+            }
+            (Some(kind), None) if NOT_TEXT.contains(&kind) => {
                 let what =
                     format!("{kind} is not supported: images, sound and files cannot be read, only text");
                 Err(ApiError::field(path, what))

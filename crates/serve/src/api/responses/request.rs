@@ -5,7 +5,7 @@
 
 use generate::{
     ChatRequest, Content, FunctionCall, Message, ResponseFormat, SamplingOverrides, Tool, ToolCall,
-    ToolChoice,
+    ToolChoice, placeholder,
 };
 use serde_json::{Map, Value, json};
 
@@ -28,6 +28,11 @@ const REFUSED: [(&str, &str); 4] = [
     ("prompt", "is not supported: this server has no stored prompts, send instructions and input"),
     ("background", "is not supported: this server stores nothing, so the answer could not be fetched"),
 ];
+/// Content that the model cannot read.
+const UNREADABLE: [&str; 4] = ["input_image", "input_file", "input_audio", "computer_screenshot"];
+/// The field of what a tool returned. An agent sends it with every later request, so a placeholder stands there for
+/// what the model cannot read.
+const RESULT: &str = "output";
 /// Between parts of text that make up one message.
 const BETWEEN_PARTS: &str = "\n\n";
 
@@ -98,6 +103,7 @@ pub(crate) fn read(body: &Map<String, Value>, options: &ServeOptions) -> Result<
         tools: tools.tools,
         tool_choice,
         single_call: parallel == Some(false),
+        free_calls: fields.bool("constrain_tool_calls")? == Some(false),
         response,
         ..ChatRequest::default()
     };
@@ -139,6 +145,9 @@ fn read_input(
                 turns.push(&format!("input[{i}]"), item, skipped)?;
             }
             turns.close();
+            if turns.messages.is_empty() {
+                return Err(fields.error("input", "says nothing: a message, a call or a result is needed"));
+            }
             Ok(())
         }
         Some(other) => Err(wrong("input", "a string or an array of items", other)),
@@ -188,7 +197,7 @@ impl Turns<'_> {
             }
             Some("function_call_output") => {
                 self.close();
-                let text = text(&fields, "output", skipped)?;
+                let text = text(&fields, RESULT, skipped)?;
                 let tool_call_id = fields.str("call_id")?.map(str::to_owned);
                 self.messages.push(Message { tool_call_id, ..Message::tool(text) });
                 Ok(())
@@ -246,7 +255,11 @@ fn text(fields: &Fields<'_>, name: &str, skipped: &mut Skipped) -> Result<String
                     }
                     Some("input_text" | "text") | None => texts.push(required(&part, "text")?),
                     Some("refusal") => texts.push(required(&part, "refusal")?),
-                    Some(kind @ ("input_image" | "input_file" | "input_audio" | "computer_screenshot")) => {
+                    Some(kind) if UNREADABLE.contains(&kind) && name == RESULT => {
+                        skipped.push(&path, kind);
+                        texts.push(placeholder(kind));
+                    }
+                    Some(kind) if UNREADABLE.contains(&kind) => {
                         let what = format!(
                             "{kind} is not supported: images, sound and files cannot be read, only text"
                         );
@@ -502,6 +515,27 @@ mod tests {
         assert_eq!(asked.chat.messages, [Message::system("S"), Message::user("hi")]);
     }
 
+    /// An agent's session would be over when a tool has read an image: it is in every later request.
+    #[test]
+    fn placeholders_stand_for_images_of_tools() {
+        let output = |id: &str, output: Value| json!({ "type": "function_call_output", "call_id": id, "output": output });
+        check_input(
+            "what tools return that is not text",
+            &json!([
+                output(
+                    "c1",
+                    json!([{ "type": "input_text", "text": "seen:" }, { "type": "input_image", "image_url": "data:" }])
+                ),
+                output("c2", json!([{ "type": "input_file", "file_data": "A" }])),
+            ]),
+            &json!([
+                { "role": "tool", "content": "seen:\n\n[an image, which this model cannot see]", "tool_call_id": "c1" },
+                { "role": "tool", "content": "[a file, which this model cannot read]", "tool_call_id": "c2" },
+            ]),
+            2,
+        );
+    }
+
     /// A37: a turn with calls would be torn apart, or lose its thinking.
     #[test]
     fn turns_stay_whole() {
@@ -608,11 +642,13 @@ mod tests {
             "temperature": 0.5, "top_p": 0.9, "max_output_tokens": 7, "parallel_tool_calls": false,
             "reasoning": { "effort": "none", "summary": "auto" }, "text": { "format": format, "verbosity": "low" },
             "store": true, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k", "background": false,
+            "constrain_tool_calls": false,
         })))
         .unwrap();
         let sampling = &asked.wishes.sampling;
         assert_eq!((sampling.temperature, sampling.top_p), (Some(0.5), Some(0.9)));
         assert_eq!((asked.wishes.max_tokens, asked.chat.single_call), (Some(7), true));
+        assert!(asked.chat.free_calls && !read_json(&hello(&json!({}))).unwrap().chat.free_calls);
         assert_eq!(asked.wishes.thinking, Thinking::OFF);
         assert_eq!(asked.chat.response, ResponseFormat::JsonSchema(schema));
         let low = read_json(&hello(&json!({ "reasoning": { "effort": "low" } }))).unwrap();
@@ -629,6 +665,8 @@ mod tests {
         for (body, param) in [
             (json!({ "input": null }), "input"),
             (json!({ "input": [] }), "input"),
+            (item(json!({ "type": "reasoning", "summary": [], "encrypted_content": "x" })), "input"),
+            (item(json!({ "type": "web_search_call" })), "input"),
             (json!({ "input": 7 }), "input"),
             (item(json!("x")), "input[0]"),
             (item(json!({ "content": "x" })), "input[0].role"),
