@@ -181,11 +181,28 @@ async fn calls_are_calls_however_they_come() {
     assert_eq!((seen.calls.len(), &*seen.finish_reason), (0, "stop"));
 }
 
-/// T21: a call that `max_tokens` cut would look complete.
+/// T21: a call that `max_tokens` cut would look complete, and be run with half of a value.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_call_that_was_cut_is_none() {
-    let seen = three_ways(WEATHER, &with(&weather(), &json!({ "max_tokens": 3 }))).await;
-    assert_eq!(&*seen.finish_reason, "length", "{seen:?}");
+    let server = usual(&[("[weather]", Script::Characters(WEATHER.into()))]);
+    let body = with(&ask("[weather]"), &weather());
+    let (mut n_cut, mut n_complete) = (0, 0);
+    for max_tokens in 1..100 {
+        let body = with(&body, &json!({ "max_tokens": max_tokens }));
+        let one = whole(&server.chat(&body).await);
+        let two = streamed(&server.chat(&with(&body, &json!({ "stream": true }))).await);
+        assert_eq!(one.finish_reason, two.finish_reason, "{max_tokens}");
+        for (_, arguments) in &one.calls {
+            assert_eq!(*arguments, json!({ "city": "Paris" }).to_string(), "{max_tokens}");
+        }
+        n_cut += usize::from(one.calls.is_empty() && !two.calls.is_empty());
+        n_complete += usize::from(one.finish_reason == "tool_calls");
+        assert!(one.finish_reason == "length" || n_complete == 1, "{one:?}");
+        if n_complete == 1 {
+            break;
+        }
+    }
+    assert!(0 < n_cut && n_complete == 1, "{n_cut} cut, {n_complete} complete");
 }
 
 /// A17: a stop text would leak, or what only begins like one would be lost.

@@ -11,7 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::request::{response_format, wishes};
 use super::{Usage, messages, timings_json};
-use crate::api::answer::{Answer, Source, Wishes, finish_reason};
+use crate::api::answer::{Answer, Call, Source, Wishes, finish_reason};
 use crate::api::fields::Fields;
 use crate::api::skipped::Skipped;
 use crate::api::thinking::Thinking;
@@ -163,24 +163,25 @@ async fn whole(
 }
 
 fn choice_json(app: &App, index: usize, answer: Answer, style: &Style) -> Value {
-    let finish_reason =
-        finish_reason(&answer.done.finish, answer.calls.iter().filter(|call| call.is_complete).count());
     let tokenizer = app.text().tokenizer();
     let logprobs = style.wants_logprobs.then(|| chat_logprobs(&answer.chosen(tokenizer), tokenizer));
+    // A call that was cut is not told: clients would run it.
+    let calls: Vec<Call> = answer.calls.into_iter().filter(|call| call.is_complete).collect();
+    let finish_reason = finish_reason(&answer.done.finish, calls.len());
     let mut message = Map::new();
     message.insert("role".into(), "assistant".into());
-    let is_nothing = answer.text.is_empty() && !answer.calls.is_empty();
+    let is_nothing = answer.text.is_empty() && !calls.is_empty();
     message.insert("content".into(), if is_nothing { Value::Null } else { answer.text.into() });
     if let Some(field) = style.reasoning_field.filter(|_| !answer.thinking.is_empty()) {
         message.insert(field.into(), answer.thinking.into());
     }
     message.insert("refusal".into(), Value::Null);
-    if !answer.calls.is_empty() {
-        let call = |call: crate::api::answer::Call| {
+    if !calls.is_empty() {
+        let call = |call: Call| {
             let function = json!({ "name": call.name, "arguments": call.arguments });
             json!({ "id": id::fresh("call_"), "type": "function", "function": function })
         };
-        message.insert("tool_calls".into(), answer.calls.into_iter().map(call).collect());
+        message.insert("tool_calls".into(), calls.into_iter().map(call).collect());
     }
     json!({ "index": index, "message": message, "logprobs": logprobs, "finish_reason": finish_reason })
 }
