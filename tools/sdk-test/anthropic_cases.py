@@ -39,7 +39,9 @@ def a_system_prompt_in_both_forms():
 @case
 def a_streamed_answer_is_the_same():
     whole = ask().content[0].text
-    with client.messages.stream(model=MODEL, max_tokens=200, extra_body={"temperature": 0}, thinking=OFF, messages=HELLO) as stream:
+    with client.messages.stream(
+        model=MODEL, max_tokens=200, extra_body={"temperature": 0}, thinking=OFF, messages=HELLO
+    ) as stream:
         text = "".join(stream.text_stream)
         final = stream.get_final_message()
     assert text == whole == final.content[0].text and final.stop_reason == "end_turn"
@@ -64,10 +66,19 @@ def a_call():
 
 @case
 def streamed_calls_are_the_same():
-    with client.messages.stream(model=MODEL, max_tokens=200, extra_body={"temperature": 0}, thinking=OFF, tools=[TOOL], messages=[{"role": "user", "content": TWO_CITIES}]) as stream:
+    with client.messages.stream(
+        model=MODEL,
+        max_tokens=200,
+        extra_body={"temperature": 0},
+        thinking=OFF,
+        tools=[TOOL],
+        messages=[{"role": "user", "content": TWO_CITIES}],
+    ) as stream:
         final = stream.get_final_message()
     calls = [block for block in final.content if block.type == "tool_use"]
-    assert [call.input for call in calls] == [{"city": "Rome"}, {"city": "Oslo"}] and len({call.id for call in calls}) == 2
+    assert [call.input for call in calls] == [{"city": "Rome"}, {"city": "Oslo"}] and len(
+        {call.id for call in calls}
+    ) == 2
     assert final.stop_reason == "tool_use"
 
 
@@ -77,7 +88,11 @@ def the_result_of_a_call_is_answered():
     [call] = [block for block in first.content if block.type == "tool_use"]
     for content in ("sunny", [{"type": "text", "text": "sunny"}]):
         result = {"type": "tool_result", "tool_use_id": call.id, "content": content}
-        history = [{"role": "user", "content": ONE_CITY}, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
+        history = [
+            {"role": "user", "content": ONE_CITY},
+            {"role": "assistant", "content": first.content},
+            {"role": "user", "content": [result]},
+        ]
         answer = ask(history, tools=[TOOL])
         assert answer.content[0].type == "text" and answer.content[0].text
 
@@ -87,7 +102,11 @@ def a_failed_call_is_told():
     first = ask(ONE_CITY, tools=[TOOL])
     [call] = [block for block in first.content if block.type == "tool_use"]
     result = {"type": "tool_result", "tool_use_id": call.id, "is_error": True, "content": "no such city"}
-    history = [{"role": "user", "content": ONE_CITY}, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result, {"type": "text", "text": "Try again."}]}]
+    history = [
+        {"role": "user", "content": ONE_CITY},
+        {"role": "assistant", "content": first.content},
+        {"role": "user", "content": [result, {"type": "text", "text": "Try again."}]},
+    ]
     assert ask(history, tools=[TOOL]).content
 
 
@@ -114,13 +133,20 @@ def thinking_is_a_block():
 
 @case
 def thinking_is_streamed():
-    with client.messages.stream(model=MODEL, max_tokens=2000, thinking={"type": "enabled", "budget_tokens": 1024}, messages=[{"role": "user", "content": "Who are you?"}]) as stream:
+    with client.messages.stream(
+        model=MODEL,
+        max_tokens=2000,
+        thinking={"type": "enabled", "budget_tokens": 1024},
+        messages=[{"role": "user", "content": "Who are you?"}],
+    ) as stream:
         assert stream.get_final_message().content[-1].type == "text"
 
 
 @case
 def tokens_are_counted():
-    counted = client.messages.count_tokens(model=MODEL, system="S", messages=HELLO, tools=[TOOL], thinking=OFF).input_tokens
+    counted = client.messages.count_tokens(
+        model=MODEL, system="S", messages=HELLO, tools=[TOOL], thinking=OFF
+    ).input_tokens
     used = ask(system="S", tools=[TOOL]).usage
     assert counted == used.input_tokens + (used.cache_read_input_tokens or 0)
 

@@ -10,7 +10,10 @@ from harness import ONE_CITY, PERSON, TWO_CITIES, WEATHER, case, main, raises
 URL = sys.argv[1]
 client = openai.OpenAI(base_url=f"{URL}/v1", api_key="none", max_retries=0, timeout=120)
 MODEL = client.models.list().data[0].id
-TOOL = {"type": "function", "function": {"name": "get_weather", "description": "Current weather in a city", "parameters": WEATHER}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "get_weather", "description": "Current weather in a city", "parameters": WEATHER},
+}
 OFF = {"chat_template_kwargs": {"enable_thinking": False}}
 HELLO = [{"role": "user", "content": "Hello!"}]
 
@@ -40,7 +43,14 @@ def gather(stream):
                 known["arguments"] += call.function.arguments or ""
             reasons += [choice.finish_reason] if choice.finish_reason else []
     assert len(ids) == 1, ids
-    return {"text": text, "thinking": thinking, "calls": [calls[i] for i in sorted(calls)], "reasons": reasons, "roles": roles, "usage": usage}
+    return {
+        "text": text,
+        "thinking": thinking,
+        "calls": [calls[i] for i in sorted(calls)],
+        "reasons": reasons,
+        "roles": roles,
+        "usage": usage,
+    }
 
 
 @case
@@ -178,10 +188,22 @@ def a_strict_tool():
 
 @case
 def odd_tools_are_accepted():
-    tools = [{"type": "function", "function": function} for function in [
-        {"name": "a"}, {"name": "b", "parameters": {}}, {"name": "c", "description": None, "parameters": {"type": "object", "properties": {"x": {}}}},
-        {"name": "d", "parameters": {"$defs": {"t": {"type": "string"}}, "type": "object", "properties": {"x": {"$ref": "#/$defs/t"}}}},
-    ]]
+    tools = [
+        {"type": "function", "function": function}
+        for function in [
+            {"name": "a"},
+            {"name": "b", "parameters": {}},
+            {"name": "c", "description": None, "parameters": {"type": "object", "properties": {"x": {}}}},
+            {
+                "name": "d",
+                "parameters": {
+                    "$defs": {"t": {"type": "string"}},
+                    "type": "object",
+                    "properties": {"x": {"$ref": "#/$defs/t"}},
+                },
+            },
+        ]
+    ]
     assert chat("Hello!", tools=tools).choices[0].finish_reason in ("stop", "tool_calls", "length")
 
 
@@ -221,13 +243,22 @@ def a_schema_through_the_parse_helper():
         x: int
         y: int
 
-    answer = client.chat.completions.parse(model=MODEL, messages=[{"role": "user", "content": "A point."}], response_format=Point, temperature=0, max_tokens=100, extra_body=OFF)
+    answer = client.chat.completions.parse(
+        model=MODEL,
+        messages=[{"role": "user", "content": "A point."}],
+        response_format=Point,
+        temperature=0,
+        max_tokens=100,
+        extra_body=OFF,
+    )
     assert isinstance(answer.choices[0].message.parsed, Point)
 
 
 @case
 def the_stream_helper():
-    with client.chat.completions.stream(model=MODEL, messages=[{"role": "user", "content": TWO_CITIES}], tools=[TOOL], temperature=0, extra_body=OFF) as stream:
+    with client.chat.completions.stream(
+        model=MODEL, messages=[{"role": "user", "content": TWO_CITIES}], tools=[TOOL], temperature=0, extra_body=OFF
+    ) as stream:
         kinds = [event.type for event in stream]
         calls = stream.get_final_completion().choices[0].message.tool_calls
     assert "tool_calls.function.arguments.done" in kinds
@@ -244,7 +275,9 @@ def a_bad_schema_is_refused():
 def max_tokens_ends_it():
     answer = chat(max_tokens=3)
     assert answer.choices[0].finish_reason == "length" and answer.usage.completion_tokens == 3
-    answer = client.chat.completions.create(model=MODEL, messages=HELLO, max_completion_tokens=2, temperature=0, extra_body=OFF)
+    answer = client.chat.completions.create(
+        model=MODEL, messages=HELLO, max_completion_tokens=2, temperature=0, extra_body=OFF
+    )
     assert answer.usage.completion_tokens == 2
 
 
@@ -336,9 +369,21 @@ def what_agents_send():
     histories = [
         [{"role": "developer", "content": "Be short."}, *HELLO],
         [*HELLO, {"role": "assistant", "content": "Hi."}, {"role": "system", "content": "Be short."}, *HELLO],
-        [{"role": "system", "content": "S"}, {"role": "assistant", "content": None, "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": "sunny"}],
-        [*HELLO, {"role": "assistant", "content": "", "tool_calls": [call]}, {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "sunny"}]}],
-        [*HELLO, {"role": "assistant", "tool_calls": [{**call, "function": {**call["function"], "arguments": ""}}]}, {"role": "tool", "tool_call_id": "c1", "content": []}],
+        [
+            {"role": "system", "content": "S"},
+            {"role": "assistant", "content": None, "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": "sunny"},
+        ],
+        [
+            *HELLO,
+            {"role": "assistant", "content": "", "tool_calls": [call]},
+            {"role": "tool", "tool_call_id": "c1", "content": [{"type": "text", "text": "sunny"}]},
+        ],
+        [
+            *HELLO,
+            {"role": "assistant", "tool_calls": [{**call, "function": {**call["function"], "arguments": ""}}]},
+            {"role": "tool", "tool_call_id": "c1", "content": []},
+        ],
         [{"role": "user", "content": [{"type": "text", "text": "Hello"}, {"type": "text", "text": "there"}]}],
     ]
     for messages in histories:
@@ -353,7 +398,13 @@ def a_picture_is_refused():
 
 @case
 def bad_values_are_refused():
-    for options in ({"temperature": -1}, {"top_p": 2}, {"n": 0}, {"presence_penalty": 9}, {"top_logprobs": 500, "logprobs": True}):
+    for options in (
+        {"temperature": -1},
+        {"top_p": 2},
+        {"n": 0},
+        {"presence_penalty": 9},
+        {"top_logprobs": 500, "logprobs": True},
+    ):
         raises(openai.BadRequestError, lambda options=options: chat(**options))
     raises(openai.BadRequestError, lambda: chat(messages=[]))
     raises(openai.BadRequestError, lambda: chat(messages=[{"role": "wizard", "content": "x"}]), "wizard")
@@ -387,26 +438,45 @@ def several_at_once():
 def completions():
     answer = client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=10, temperature=0)
     assert answer.object == "text_completion" and answer.choices[0].text and answer.usage.completion_tokens == 10
-    text = "".join(chunk.choices[0].text for chunk in client.completions.create(model=MODEL, prompt="Once upon a time", max_tokens=10, temperature=0, stream=True) if chunk.choices)
+    text = "".join(
+        chunk.choices[0].text
+        for chunk in client.completions.create(
+            model=MODEL, prompt="Once upon a time", max_tokens=10, temperature=0, stream=True
+        )
+        if chunk.choices
+    )
     assert text == answer.choices[0].text
     assert len(client.completions.create(model=MODEL, prompt=["Once", "Twice"], max_tokens=3).choices) == 2
 
 
 @case
 def embeddings_are_refused():
-    raises(openai.APIStatusError, lambda: client.embeddings.create(model=MODEL, input="x", encoding_format="float"), "embedding")
+    raises(
+        openai.APIStatusError,
+        lambda: client.embeddings.create(model=MODEL, input="x", encoding_format="float"),
+        "embedding",
+    )
 
 
 @case
 def a_response():
-    response = client.responses.create(model=MODEL, input="Hello!", instructions="Be short.", temperature=0, max_output_tokens=100, reasoning={"effort": "none"})
+    response = client.responses.create(
+        model=MODEL,
+        input="Hello!",
+        instructions="Be short.",
+        temperature=0,
+        max_output_tokens=100,
+        reasoning={"effort": "none"},
+    )
     assert response.status == "completed" and response.output_text and response.usage.output_tokens > 0
 
 
 @case
 def a_streamed_response():
     kinds, text = [], ""
-    for event in client.responses.create(model=MODEL, input="Hello!", temperature=0, stream=True, reasoning={"effort": "none"}):
+    for event in client.responses.create(
+        model=MODEL, input="Hello!", temperature=0, stream=True, reasoning={"effort": "none"}
+    ):
         kinds.append(event.type)
         text += event.delta if event.type == "response.output_text.delta" else ""
     assert kinds[0] == "response.created" and kinds[-1] == "response.completed" and text
@@ -416,23 +486,35 @@ def a_streamed_response():
 @case
 def a_response_with_a_call():
     tools = [{"type": "function", "name": "get_weather", "parameters": WEATHER}, {"type": "web_search"}]
-    response = client.responses.create(model=MODEL, input=ONE_CITY, tools=tools, temperature=0, reasoning={"effort": "none"})
+    response = client.responses.create(
+        model=MODEL, input=ONE_CITY, tools=tools, temperature=0, reasoning={"effort": "none"}
+    )
     [call] = [item for item in response.output if item.type == "function_call"]
     assert json.loads(call.arguments) == {"city": "Rome"}
-    items = [{"role": "user", "content": ONE_CITY}, call.model_dump(exclude_none=True), {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"}]
-    assert client.responses.create(model=MODEL, input=items, tools=tools, temperature=0, reasoning={"effort": "none"}).output_text
+    items = [
+        {"role": "user", "content": ONE_CITY},
+        call.model_dump(exclude_none=True),
+        {"type": "function_call_output", "call_id": call.call_id, "output": "sunny"},
+    ]
+    assert client.responses.create(
+        model=MODEL, input=items, tools=tools, temperature=0, reasoning={"effort": "none"}
+    ).output_text
 
 
 @case
 def a_response_with_a_schema():
     form = {"format": {"type": "json_schema", "name": "person", "schema": PERSON, "strict": True}}
-    response = client.responses.create(model=MODEL, input="Describe Tom.", text=form, temperature=0, reasoning={"effort": "none"})
+    response = client.responses.create(
+        model=MODEL, input="Describe Tom.", text=form, temperature=0, reasoning={"effort": "none"}
+    )
     assert set(json.loads(response.output_text)) == {"name", "age", "mood"}
 
 
 @case
 def a_response_that_is_cut():
-    response = client.responses.create(model=MODEL, input="Hello!", max_output_tokens=2, temperature=0, reasoning={"effort": "none"})
+    response = client.responses.create(
+        model=MODEL, input="Hello!", max_output_tokens=2, temperature=0, reasoning={"effort": "none"}
+    )
     assert response.status == "incomplete" and response.incomplete_details.reason == "max_output_tokens"
 
 

@@ -28,7 +28,9 @@ async def ask(port, question, stream, drop_after=None, slow=False):
     """The answer's text; None if it was dropped on purpose; waits where the server is full."""
     while True:
         body = chat_body(question, max_tokens=N_TOKEN, stream=stream, **(BULKY if slow else {}))
-        reader, writer, status, headers = await post(port, "/v1/chat/completions", body, window_bytes=WINDOW_BYTES if slow else None)
+        reader, writer, status, headers = await post(
+            port, "/v1/chat/completions", body, window_bytes=WINDOW_BYTES if slow else None
+        )
         if status == 429:
             assert int(headers["retry-after"]) >= 0
             writer.close()

@@ -20,12 +20,32 @@ BODIES = {
     "/v1/completions": json.dumps({"model": "demo", "prompt": "Hi", "max_tokens": 2}).encode(),
     "/v1/responses": json.dumps({"model": "demo", "input": INPUT, "max_output_tokens": 2}).encode(),
     "/v1/messages": json.dumps({"model": "demo", "max_tokens": 2, "system": SYSTEM, "messages": MESSAGES}).encode(),
-    "/v1/messages/count_tokens": json.dumps({"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}).encode(),
+    "/v1/messages/count_tokens": json.dumps(
+        {"model": "demo", "messages": [{"role": "user", "content": "Hi"}]}
+    ).encode(),
     "/tokenize": json.dumps({"content": "Hi"}).encode(),
     "/detokenize": json.dumps({"tokens": [1, 2]}).encode(),
     "/web/render": json.dumps({"markdown": "# Hi"}).encode(),
 }
-ODD = [None, True, -1, 0, 1e308, 2**70, "", "\x00", "é" * 1000, [], {}, [[]], [None], {"a": {}}, "NaN", -0.0, [1] * 5000]
+ODD = [
+    None,
+    True,
+    -1,
+    0,
+    1e308,
+    2**70,
+    "",
+    "\x00",
+    "é" * 1000,
+    [],
+    {},
+    [[]],
+    [None],
+    {"a": {}},
+    "NaN",
+    -0.0,
+    [1] * 5000,
+]
 
 
 def places(value, path=()):

@@ -16,7 +16,10 @@ HEADERS_MS, SILENCE_S = 50, 10
 CHAT = "/v1/chat/completions"
 
 
-TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}}}
+TOOL = {
+    "type": "function",
+    "function": {"name": "f", "parameters": {"type": "object", "properties": {"x": {"type": "string"}}}},
+}
 
 
 async def headers_ms(port, body):
@@ -32,7 +35,9 @@ async def headers_ms(port, body):
 async def first_requests(port):
     """What comes once after a start is not part of the bar, but told."""
     for name, options in (("plain", {}), ("with a tool", {"tools": [TOOL]})):
-        times = [await headers_ms(port, chat_body(f"{name} {i}", max_tokens=2, stream=True, **options)) for i in range(6)]
+        times = [
+            await headers_ms(port, chat_body(f"{name} {i}", max_tokens=2, stream=True, **options)) for i in range(6)
+        ]
         print(f"after the start, {name}: headers after", ", ".join(f"{ms:.1f}" for ms in times), "ms")
 
 
@@ -53,8 +58,12 @@ async def long_prompt(port):
     writer.close()
     assert status == 200 and first_s is not None, (status, first_s)
     times = sorted(await others)
-    print(f"headers after {own_ms:.1f} ms; first text after {first_s:.1f} s; {n_beat} heartbeats; longest silence {gap_s:.2f} s")
-    print(f"{len(times)} others meanwhile: headers after {times[len(times) // 2]:.1f} ms (median), {times[-1]:.1f} ms (worst)")
+    print(
+        f"headers after {own_ms:.1f} ms; first text after {first_s:.1f} s; {n_beat} heartbeats; longest silence {gap_s:.2f} s"
+    )
+    print(
+        f"{len(times)} others meanwhile: headers after {times[len(times) // 2]:.1f} ms (median), {times[-1]:.1f} ms (worst)"
+    )
     assert max(own_ms, times[-1]) <= HEADERS_MS
     assert gap_s <= SILENCE_S + 0.5
 
