@@ -3,6 +3,7 @@
 import json
 import sys
 import threading
+import urllib.request
 
 import openai
 from harness import ONE_CITY, PERSON, TWO_CITIES, WEATHER, case, main, raises
@@ -341,10 +342,11 @@ def streamed_log_probabilities():
 
 @case
 def a_bias_forbids_a_token():
-    import httpx
-
     text = chat(max_tokens=1).choices[0].message.content
-    tokens = httpx.post(f"{URL}/tokenize", json={"content": text}).json()["tokens"]
+    request = urllib.request.Request(
+        f"{URL}/tokenize", json.dumps({"content": text}).encode(), {"Content-Type": "application/json"}
+    )
+    tokens = json.load(urllib.request.urlopen(request))["tokens"]
     other = chat(max_tokens=1, logit_bias={str(tokens[0]): -100}).choices[0].message.content
     assert other != text
 
