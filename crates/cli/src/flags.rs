@@ -108,7 +108,7 @@ pub(crate) struct ServeFlags {
     /// Another name of this host that requests may use; repeatable.
     #[arg(long, value_name = "NAME")]
     pub(crate) allowed_host: Vec<String>,
-    /// Origin of web pages that may use the server, such as https://chat.example.org; repeatable. Pages of this machine
+    /// Origin of web pages that may use the server, such as `https://chat.example.org`; repeatable. Pages of this machine
     /// may.
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allowed_origin: Vec<String>,
