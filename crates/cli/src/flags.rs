@@ -108,8 +108,8 @@ pub(crate) struct ServeFlags {
     /// Another name of this host that requests may use; repeatable.
     #[arg(long, value_name = "NAME")]
     pub(crate) allowed_host: Vec<String>,
-    /// Origin of web pages that may use the server, such as `https://chat.example.org`; repeatable. Pages of this machine
-    /// may.
+    /// Origin of web pages that may use the server, such as `https://chat.example.org`; repeatable. Pages of this
+    /// machine may.
     #[arg(long, value_name = "ORIGIN")]
     pub(crate) allowed_origin: Vec<String>,
     /// Name of the model for clients, before its own; repeatable.

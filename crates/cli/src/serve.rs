@@ -38,7 +38,11 @@ pub(crate) fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
     // Wrong values are refused before anything is loaded.
     text::sampling(&text_model, &flags.sampling)?;
     let work = Work::serving(&flags.engine, store.manifest(), flags.parallel);
-    let loaded = load_warm(&store, &flags.engine, work)?;
+    // While the weights are read; else the first requests would wait for it.
+    let loaded = std::thread::scope(|scope| {
+        scope.spawn(|| text_model.warm_up());
+        load_warm(&store, &flags.engine, work)
+    })?;
     let scheduling = SchedulerOptions { n_parallel: work.n_session as usize, ..SchedulerOptions::default() };
     let options = options(flags, &store, &loaded, keys);
     greet(&options, address, &loaded, scheduling.n_parallel);

@@ -68,8 +68,6 @@ pub fn serve<M: Model>(
             let _closing = Closing(queue);
             runtime.block_on(conn::serve(listener, app.router(), limits, stop, grace + FAREWELL))
         });
-        // Only for speed: a request that comes first makes it itself, or waits for it.
-        scope.spawn(|| text.warm_up());
         {
             // Also by a panic, which must end the program and not leave it without an engine.
             let _ending = Ending(&is_engine_over);
