@@ -148,7 +148,8 @@ def tokens_are_counted():
         model=MODEL, system="S", messages=HELLO, tools=[TOOL], thinking=OFF
     ).input_tokens
     used = ask(system="S", tools=[TOOL]).usage
-    assert counted == used.input_tokens + (used.cache_read_input_tokens or 0)
+    kept = (used.cache_read_input_tokens or 0) + (used.cache_creation_input_tokens or 0)
+    assert counted == used.input_tokens + kept
 
 
 @case

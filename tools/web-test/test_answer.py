@@ -179,7 +179,7 @@ def test_figures_are_shown_live_and_after(page, model):
     page.wait()
     for part in ("12.3 tok/s", "85 %", "3.2 GB/s", "2,258 of 32,768"):
         expect(figures).to_contain_text(part)
-    expect(page.answer().locator(".summary")).to_have_text("1,234 tokens · 12.3 tok/s · prompt 24 + 1,000 cached")
+    expect(page.answer().locator(".summary")).to_have_text("1,234 tokens · 12.3 tok/s · prompt: 1,000 of 1,024 from cache")
     page.ask("nulls")
     expect(figures).to_have_text("")
 

@@ -4,7 +4,7 @@
 //! forgotten.
 
 use std::fs;
-use std::io::{self, Read};
+use std::io::{self, Read, Write};
 use std::path::{Path, PathBuf};
 
 use crate::output::note;
@@ -46,11 +46,11 @@ impl CacheDir {
         }
     }
 
-    /// Replaces a file.
+    /// Replaces a file, at once and completely; nobody else may read it.
     pub(crate) fn write(&self, name: &str, bytes: &[u8]) {
         let Some(path) = self.path(name) else { return };
         let partial = path.with_added_extension(format!("{}.tmp", std::process::id()));
-        let written = self.folder_of(&path).and_then(|()| fs::write(&partial, bytes));
+        let written = self.folder_of(&path).and_then(|()| write_private(&partial, bytes));
         if let Err(error) = written.and_then(|()| fs::rename(&partial, &path)) {
             let _ = fs::remove_file(&partial);
             if self.is_verbose {
@@ -90,6 +90,14 @@ fn place(variable: impl Fn(&str) -> Option<PathBuf>) -> Option<PathBuf> {
         Some(absolute("HOME")?.join(if cfg!(target_os = "macos") { "Library/Caches" } else { ".cache" }))
     };
     Some(caches?.join("flash-moe"))
+}
+
+fn write_private(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut options = fs::File::options();
+    options.write(true).create(true).truncate(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    options.open(path)?.write_all(bytes)
 }
 
 fn read_bounded(path: &Path) -> io::Result<Vec<u8>> {

@@ -206,12 +206,22 @@ pub(crate) fn record_bytes(manifest: &Manifest) -> usize {
 
 /// Files of the experts; none for the demo model, which is not on a drive.
 pub(crate) fn expert_files(store: &Store) -> Vec<PathBuf> {
-    (0..store.config().n_layer())
-        .filter_map(|layer| match store.expert_blob(layer) {
-            Blob::File(path) => Some(path),
-            Blob::Memory { .. } => None,
+    let mut files: Vec<PathBuf> = (0..store.config().n_layer())
+        .flat_map(|layer| match store.expert_blob(layer) {
+            Blob::File(path) => vec![path],
+            Blob::Memory { .. } => Vec::new(),
+            Blob::Pieces(pieces) => pieces
+                .files()
+                .iter()
+                .enumerate()
+                .filter(|(idx, _)| pieces.is_used(*idx))
+                .map(|(_, path)| path.clone())
+                .collect(),
         })
-        .collect()
+        .collect();
+    // Layers of a checkpoint share files.
+    files.dedup();
+    files
 }
 
 /// `drives.json`.

@@ -14,15 +14,6 @@ pub(crate) enum CliError {
     /// This build has no demo model.
     #[error("this program was built without the demo model")]
     NoDemo,
-    /// Nothing there, or not allowed.
-    #[error("{path}: cannot open the model: {source}")]
-    NoModel { path: PathBuf, source: io::Error },
-    /// A safetensors folder.
-    #[error("{path} is a checkpoint, not a store")]
-    NotPacked { path: PathBuf },
-    /// Some file.
-    #[error("{path} is a file, a model is a store folder")]
-    ModelIsFile { path: PathBuf },
     /// `synth` stores have none.
     #[error("{model} has no tokenizer, so it can neither read nor write text")]
     NoTokenizer { model: String },
@@ -38,6 +29,12 @@ pub(crate) enum CliError {
     /// The budget holds less than the least that is needed.
     #[error("{}", no_room(.0))]
     Memory(Box<NoRoom>),
+    /// There is no place for what is remembered between runs.
+    #[error("there is no folder for what is kept between runs")]
+    NoCacheFolder,
+    /// `cache rm` of something else.
+    #[error("nothing is kept of {which}")]
+    NotKept { which: String },
     /// `verify` found problems, which have been printed.
     #[error("{model}: {n_problem} problem{} found", if *.n_problem == 1 { "" } else { "s" })]
     Damaged { model: String, n_problem: usize },

@@ -1,15 +1,22 @@
 //! What the user typed, and nothing else: no defaults that depend on the machine or the model, no files opened.
 //! `plan.rs` turns it into decisions.
 
+mod eval;
+mod prefix;
+
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
-use convert::{Bits, PackOptions, RoleSelector, Routing, SYNTH_PRESETS};
+use convert::{Bits, PackOptions, Quantiser, Recipe, RoleSelector, Routing, SYNTH_PRESETS};
+use hub::Repo;
 use kernels::KvFormat;
 use stream::SimSpec;
+
+pub(crate) use eval::{CallRule, Counting, EvalFlags, MatrixFlags, TextFlags};
+pub(crate) use prefix::{CacheCommand, CacheFlags, PrefixFlags};
 
 use crate::plan::N_SESSION_MAX;
 use crate::size::Size;
@@ -30,9 +37,12 @@ pub(crate) enum Command {
     Chat(ChatFlags),
     /// Answer over HTTP, like the OpenAI API, with a web page (without MODEL: with the demo model inside this program).
     Serve(Box<ServeFlags>),
-    /// Turn a checkpoint (a folder of safetensors files) into a store.
+    /// Download a model from a hub; what an earlier run has begun is continued.
+    #[command(mut_args(only_with_pack))]
+    Pull(PullFlags),
+    /// Turn a checkpoint into a store: faster reads, checksums, other bits.
     Pack(PackFlags),
-    /// Say what a store is: shapes, sizes, bytes per token, memory plan.
+    /// Say what a model is: shapes, sizes, bytes per token, memory plan.
     Inspect(InspectFlags),
     /// Read a whole store and check checksums and values.
     Verify(VerifyFlags),
@@ -40,16 +50,18 @@ pub(crate) enum Command {
     Doctor(DoctorFlags),
     /// Measure prefill and decode speed, and the limits of this machine.
     Bench(BenchFlags),
-    /// Write the logits of given tokens, or the answers to given dialogues.
-    Eval(EvalFlags),
+    /// Measure quality: perplexity, distance from a reference, tool calls; by bits and experts. Or write logits.
+    Eval(Box<EvalFlags>),
     /// Write a store with random weights at a model's true shapes.
     Synth(SynthFlags),
+    /// Show or remove what is kept of prompts on disk.
+    Cache(CacheFlags),
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct RunFlags {
-    /// A store (see `pack`). If only one argument is given: a model if it is an existing path or looks like one,
-    /// else the prompt.
+    /// A store, a checkpoint (safetensors, MLX, GGUF), or a repository that was pulled. If only one argument is given:
+    /// a model if it is an existing path or looks like one, else the prompt.
     #[arg(value_name = "MODEL")]
     pub(crate) first: Option<OsString>,
     /// The prompt; `-` reads it from standard input. Without one: a chat on a terminal, else standard input.
@@ -70,25 +82,32 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) answer: AnswerFlags,
     #[command(flatten)]
+    pub(crate) prefix: PrefixFlags,
+    #[command(flatten)]
     pub(crate) engine: EngineFlags,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ChatFlags {
-    /// A store (see `pack`).
+    /// A store, a checkpoint (safetensors, MLX, GGUF), or a repository that was pulled.
     pub(crate) model: Option<PathBuf>,
     /// The model may ask to run commands of the shell: each is shown, and run only after a yes.
     #[arg(long)]
     pub(crate) shell: bool,
+    /// Go on with the last conversation that was held with this model.
+    #[arg(long)]
+    pub(crate) resume: bool,
     #[command(flatten)]
     pub(crate) answer: AnswerFlags,
+    #[command(flatten)]
+    pub(crate) prefix: PrefixFlags,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ServeFlags {
-    /// A store (see `pack`).
+    /// A store, a checkpoint (safetensors, MLX, GGUF), or a repository that was pulled.
     pub(crate) model: Option<PathBuf>,
     /// Address to listen on: anything but this machine alone needs --api-key or --no-auth.
     #[arg(long, value_name = "ADDRESS", default_value = "127.0.0.1")]
@@ -133,8 +152,14 @@ pub(crate) struct ServeFlags {
     /// Field of answers that thinking goes to.
     #[arg(long, value_name = "NAME", default_value = "reasoning_content")]
     pub(crate) reasoning_field: ReasoningField,
+    /// Leave the line about billing in the system prompts of Claude Code, which changes with each request: prompts are
+    /// then read from their start.
+    #[arg(long)]
+    pub(crate) keep_billing_line: bool,
     #[command(flatten)]
     pub(crate) sampling: SamplingFlags,
+    #[command(flatten)]
+    pub(crate) prefix: PrefixFlags,
     #[command(flatten)]
     pub(crate) engine: EngineFlags,
 }
@@ -237,9 +262,10 @@ pub(crate) struct EngineFlags {
     /// Read experts before their layer asks for them: never, always, or where it was seen to pay.
     #[arg(long, value_name = "WHEN", default_value = "auto")]
     pub(crate) prefetch: Prefetch,
-    /// Experts a token uses: fewer than the model's own number is faster and changes the output.
-    #[arg(long, value_name = "K", value_parser = at_least_one())]
-    pub(crate) experts: Option<usize>,
+    /// Experts a token uses: fewer than the model's own number is faster and changes the output. Several, such as
+    /// 6,4,2, for `eval --matrix`.
+    #[arg(long, value_name = "K", value_delimiter = ',', value_parser = at_least_one())]
+    pub(crate) experts: Vec<usize>,
     /// How precisely products of quantised weights see activations: as f32, or rounded to 16 bits in each group, which
     /// is faster for prompts and changes the output a little.
     #[arg(long, value_name = "PRECISION", default_value = "exact")]
@@ -257,21 +283,62 @@ pub(crate) struct EngineFlags {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct PullFlags {
+    /// OWNER/NAME, OWNER/NAME@REVISION, OWNER/NAME:Q4_K_M for one of several GGUF models, or the address of a page.
+    #[arg(value_name = "REPO", value_parser = str::parse::<Repo>)]
+    pub(crate) repo: Repo,
+    /// Folder for the files [default: the cache that other programs share, see HF_HOME]. With --pack: the store.
+    pub(crate) dir: Option<PathBuf>,
+    /// Every file of the repository, not only those that a model needs.
+    #[arg(long, conflicts_with = "pack")]
+    pub(crate) all: bool,
+    /// Make a store of it (see `pack`): each weight file is packed while the next comes, and deleted.
+    #[arg(long, requires = "dir")]
+    pub(crate) pack: bool,
+    /// Connections at the same time.
+    #[arg(long, value_name = "N", default_value_t = 8, value_parser = connections())]
+    pub(crate) connections: usize,
+    /// Say more on standard error: what went wrong and was tried again.
+    #[arg(short, long)]
+    pub(crate) verbose: bool,
+    #[command(flatten)]
+    pub(crate) choice: ChoiceFlags,
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct PackFlags {
-    /// The checkpoint: a folder with config.json and safetensors files.
+    /// The checkpoint: a folder of safetensors or MLX files, a GGUF file, or a repository that was downloaded.
     pub(crate) source: PathBuf,
     /// The store to write; must not exist. An unfinished one is continued.
     pub(crate) store: PathBuf,
     #[command(flatten)]
+    pub(crate) choice: ChoiceFlags,
+}
+
+/// What a checkpoint's weights become.
+#[derive(Debug, Args)]
+pub(crate) struct ChoiceFlags {
+    #[command(flatten)]
     pub(crate) format: FormatFlags,
+    /// Bits by role and layer, in place of --bits: small, balanced or best. --role goes first.
+    #[arg(long, value_name = "NAME", value_parser = str::parse::<Recipe>, conflicts_with = "bits")]
+    pub(crate) recipe: Option<Recipe>,
+    /// How codes of up to 4 bits are chosen: the range of each group in equal steps, as MLX does; or what a search
+    /// finds to have the least error, which is slower: minmax or search [default: search with --imatrix, else minmax].
+    #[arg(long, value_name = "HOW", value_parser = str::parse::<Quantiser>)]
+    pub(crate) quantiser: Option<Quantiser>,
+    /// Which errors cost most: what `eval --collect-imatrix` has written.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) imatrix: Option<PathBuf>,
 }
 
 /// How weights are stored.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct FormatFlags {
-    /// Bits of the experts and projections: 8, 6, 5, 4, 3, 2, or `source` for each tensor's own type (`synth`: bf16).
-    #[arg(long, value_name = "BITS", default_value = "4", value_parser = str::parse::<Bits>)]
-    pub(crate) bits: Bits,
+    /// Bits of the experts and projections: 8, 6, 5, 4, 3, 2, `fp8`, or `source` for each tensor's own type (`synth`:
+    /// bf16) [default: 4; source if the checkpoint is quantised already].
+    #[arg(long, value_name = "BITS", value_parser = str::parse::<Bits>)]
+    pub(crate) bits: Option<Bits>,
     /// Weights that share a scale and a bias: 32, 64 or 128.
     #[arg(long, value_name = "N", default_value_t = 64)]
     pub(crate) group: u8,
@@ -282,7 +349,7 @@ pub(crate) struct FormatFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct InspectFlags {
-    /// A store (without: the demo model).
+    /// A store, a checkpoint or a pulled repository (without: the demo model).
     pub(crate) model: Option<PathBuf>,
     /// Result as JSON on standard output.
     #[arg(long)]
@@ -300,14 +367,14 @@ pub(crate) struct InspectFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct VerifyFlags {
-    /// A store (without: the demo model).
+    /// A store, a checkpoint or a pulled repository (without: the demo model).
     pub(crate) model: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorFlags {
-    /// A store (without: predictions for each known model at 4 bits; the drive of the current folder is measured with
-    /// a temporary file).
+    /// A store or checkpoint (without: predictions for each known model at 4 bits; the drive of the current folder is
+    /// measured with a temporary file).
     pub(crate) model: Option<PathBuf>,
     /// Test and measure GPUs instead: a report for issues.
     #[arg(long, conflicts_with_all = ["model", "memory", "threads"])]
@@ -325,7 +392,7 @@ pub(crate) struct DoctorFlags {
 
 #[derive(Debug, Args)]
 pub(crate) struct BenchFlags {
-    /// A store (without: the demo model).
+    /// A store, a checkpoint or a pulled repository (without: the demo model).
     pub(crate) model: Option<PathBuf>,
     /// Tokens of the random prompt.
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = at_least_one())]
@@ -336,8 +403,8 @@ pub(crate) struct BenchFlags {
     /// Tokens to decode before measuring starts, in each repetition.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(crate) warmup: usize,
-    /// Also measure decode with so many positions in the context, such as 0,4096,32768: keys and values are random,
-    /// the output means nothing.
+    /// Also measure decode with so many positions in the context, such as 0,4096,32768, and a prompt of --prompt-tokens
+    /// that goes on from there: keys and values are random, the output means nothing.
     #[arg(long, value_name = "N[,N..]", value_delimiter = ',', conflicts_with_all = ["trace", "record_routing"])]
     pub(crate) depth: Vec<usize>,
     /// Also measure decode of so many conversations at a time, such as 1,2,4,8: each has its own random tokens.
@@ -392,58 +459,6 @@ impl NamedDrive {
         let spec = text.parse().map_err(|error| format!("{error}"))?;
         Ok(Self { name: text.to_owned(), spec })
     }
-}
-
-#[derive(Debug, Args)]
-#[command(group = clap::ArgGroup::new("task").required(true).args(["ids", "dialogues"]))]
-#[command(group = clap::ArgGroup::new("logits").multiple(true).args(["dump_logits", "compare_logits"]))]
-#[command(group = clap::ArgGroup::new("judged").multiple(true).args(["compare_logits", "dialogues"]))]
-pub(crate) struct EvalFlags {
-    /// A store.
-    pub(crate) model: PathBuf,
-    /// Token ids: a JSON array, or numbers separated by blanks.
-    #[arg(long, value_name = "FILE", requires = "logits")]
-    pub(crate) ids: Option<PathBuf>,
-    /// Where to write the logits after each token: f32, [n_tokens, n_vocab].
-    #[arg(long, value_name = "OUT.npy", requires = "ids")]
-    pub(crate) dump_logits: Option<PathBuf>,
-    /// Logits of the same tokens from another run (see --dump-logits): how far is this one from them?
-    #[arg(long, value_name = "REF.npy", requires = "ids")]
-    pub(crate) compare_logits: Option<PathBuf>,
-    /// The comparison, or what the answers' calls are worth, as JSON on standard output.
-    #[arg(long, requires = "judged")]
-    pub(crate) json: bool,
-    /// Feed the tokens in such pieces: `70,33,1x47` is 70, then 33, then 47 times 1.
-    #[arg(long, value_name = "SPLIT", requires = "ids")]
-    pub(crate) split: Option<String>,
-    /// Conversations to answer, one JSON object a line: {"id", "messages", "tools", "think"}, and for counting calls
-    /// {"expected", "kind", "tier"}; greedy, unless --temperature says otherwise.
-    #[arg(long, value_name = "FILE.jsonl", requires = "out", conflicts_with = "ids")]
-    pub(crate) dialogues: Option<PathBuf>,
-    /// Where to write the answers, one JSON object a line: {"id", "text", "finish"}.
-    #[arg(long, value_name = "FILE.jsonl", requires = "dialogues")]
-    pub(crate) out: Option<PathBuf>,
-    /// Most tokens of an answer.
-    #[arg(long, value_name = "N", default_value_t = 400, value_parser = at_least_one(), requires = "dialogues")]
-    pub(crate) max_tokens: usize,
-    /// What calls of tools are held to.
-    #[arg(long, value_name = "HOW", default_value = "free", requires = "dialogues")]
-    pub(crate) calls: CallRule,
-    #[command(flatten)]
-    pub(crate) sampling: SamplingFlags,
-    #[command(flatten)]
-    pub(crate) engine: EngineFlags,
-}
-
-/// How answers to dialogues call tools.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(crate) enum CallRule {
-    /// As the model likes.
-    Free,
-    /// If it calls, in its own form and with arguments that fit the tool's schema.
-    Held,
-    /// The same, and where a call is expected it must make one.
-    Required,
 }
 
 #[derive(Debug, Args)]
@@ -569,6 +584,18 @@ fn parallel() -> impl clap::builder::TypedValueParser<Value = usize> {
     clap::value_parser!(u64).range(1..=N_SESSION_MAX as u64).map(|n| n as usize)
 }
 
+/// How weights are stored matters to `pull` when it packs.
+fn only_with_pack(arg: clap::Arg) -> clap::Arg {
+    let is_format = ["bits", "group", "role"].iter().any(|id| arg.get_id() == id);
+    if is_format { arg.requires("pack").help_heading("With --pack") } else { arg }
+}
+
+/// Connections to a hub: more are rude, and no faster.
+fn connections() -> impl clap::builder::TypedValueParser<Value = usize> {
+    use clap::builder::TypedValueParser;
+    clap::value_parser!(u64).range(1..=64).map(|n| n as usize)
+}
+
 /// A time that is long enough to measure something.
 fn seconds(text: &str) -> Result<Duration, String> {
     let seconds = text.parse::<f64>().ok().filter(|seconds| (0.05..=600.0).contains(seconds));
@@ -594,64 +621,104 @@ mod tests {
         Flags::command().debug_assert();
     }
 
+    /// How weights are stored would be asked for in vain, or needed where nothing is packed.
+    #[test]
+    fn a_pull_may_pack() {
+        for case in
+            ["pull a/b", "pull a/b c", "pull a/b c --pack", "pull a/b c --pack --bits 6 --role lm_head=8"]
+        {
+            let args = std::iter::once("flash-moe").chain(case.split(' '));
+            Flags::try_parse_from(args).unwrap_or_else(|e| panic!("{case}: {e}"));
+        }
+    }
+
+    /// Nobody can mean these.
+    const BAD_USAGE: &[&str] = &[
+        "pull",
+        "pull name",
+        "pull a/../b",
+        "pull a/b --pack",
+        "pull a/b c --bits 4",
+        "pull a/b c --pack --bits 7",
+        "pull a/b c --pack --all",
+        "pull a/b --connections 0",
+        "pull a/b --connections 65",
+        "run --threads 0",
+        "run --memory 6G",
+        "run --cache disk",
+        "run --prefetch maybe",
+        "run --device tpu",
+        "run --device gpu:first",
+        "run --vram much",
+        "run --kv q4",
+        "bench m --depth -1",
+        "bench m --depth 0,",
+        "bench m --depth many",
+        "bench m --depth 10 --trace t",
+        "bench m --parallel 0",
+        "bench m --parallel 1,",
+        "bench m --parallel 65",
+        "run --think maybe",
+        "run --think-budget 0",
+        "run --raw --schema s.json",
+        "run --raw --tools t.json",
+        "run --shell",
+        "run --stop=",
+        "bench m --tokens 0",
+        "bench m --repeat 0",
+        "bench m --measure 0",
+        "bench m --measure nan",
+        "bench m --plot chart.png",
+        "bench m --trace a --record-routing b",
+        "bench m --drive fast",
+        "bench m --drive 7GB/s --assume-resident",
+        "doctor m --gpu",
+        "doctor --gpu --threads 2",
+        "eval m",
+        "eval m --text t --ids a --dump-logits b",
+        "eval m --text t --calls held",
+        "eval m --text t --out o",
+        "eval m --text t --bits 4",
+        "eval m --text t --plot p.svg",
+        "eval m --text t --window 1",
+        "eval m --text t --stride 0",
+        "eval m --text t --counting some",
+        "eval m --window 5 --dialogues d --out o",
+        "eval m --reference r --dialogues d --out o",
+        "eval m --text t --reference-top 5",
+        "eval m --text t --sample 5",
+        "eval m --text t --matrix",
+        "eval m --matrix --out o",
+        "eval m --text t --matrix --out o --save-reference r",
+        "eval m --text t --matrix --out o --reference r",
+        "eval m --text t --matrix --out o --bits 4,",
+        "eval m --text t --matrix --out o -- --group 32",
+        "eval m --ids a",
+        "eval m --dump-logits a",
+        "eval m --ids a --dump-logits b --dialogues c --out d",
+        "eval m --ids a --dump-logits b --json",
+        "eval m --ids a --dump-logits b --calls held",
+        "eval m --dialogues c",
+        "eval m --dialogues c --out d --calls never",
+        "serve --parallel 0",
+        "serve --parallel 65",
+        "serve --port 65536",
+        "serve --no-auth --api-key k",
+        "serve --reasoning-field thoughts",
+        "synth out",
+        "synth out --like gpt",
+        "synth out --like qwen3-30b --routing zipf:",
+        "synth out --like qwen3-30b --routing zipf:nan",
+        "synth out --like qwen3-30b --routing zipf:-1",
+        "synth out --like qwen3-30b --routing topics:0,1",
+        "pack a b --bits 7",
+        "pack a b --role lm_head",
+    ];
+
     /// A command line would be taken for another.
     #[test]
     fn bad_usage_is_refused() {
-        let cases = [
-            "run --threads 0",
-            "run --memory 6G",
-            "run --cache disk",
-            "run --prefetch maybe",
-            "run --device tpu",
-            "run --device gpu:first",
-            "run --vram much",
-            "run --kv q4",
-            "bench m --depth -1",
-            "bench m --depth 0,",
-            "bench m --depth many",
-            "bench m --depth 10 --trace t",
-            "bench m --parallel 0",
-            "bench m --parallel 1,",
-            "bench m --parallel 65",
-            "run --think maybe",
-            "run --think-budget 0",
-            "run --raw --schema s.json",
-            "run --raw --tools t.json",
-            "run --shell",
-            "run --stop=",
-            "bench m --tokens 0",
-            "bench m --repeat 0",
-            "bench m --measure 0",
-            "bench m --measure nan",
-            "bench m --plot chart.png",
-            "bench m --trace a --record-routing b",
-            "bench m --drive fast",
-            "bench m --drive 7GB/s --assume-resident",
-            "doctor m --gpu",
-            "doctor --gpu --threads 2",
-            "eval m",
-            "eval m --ids a",
-            "eval m --dump-logits a",
-            "eval m --ids a --dump-logits b --dialogues c --out d",
-            "eval m --ids a --dump-logits b --json",
-            "eval m --ids a --dump-logits b --calls held",
-            "eval m --dialogues c",
-            "eval m --dialogues c --out d --calls never",
-            "serve --parallel 0",
-            "serve --parallel 65",
-            "serve --port 65536",
-            "serve --no-auth --api-key k",
-            "serve --reasoning-field thoughts",
-            "synth out",
-            "synth out --like gpt",
-            "synth out --like qwen3-30b --routing zipf:",
-            "synth out --like qwen3-30b --routing zipf:nan",
-            "synth out --like qwen3-30b --routing zipf:-1",
-            "synth out --like qwen3-30b --routing topics:0,1",
-            "pack a b --bits 7",
-            "pack a b --role lm_head",
-        ];
-        for case in cases {
+        for case in BAD_USAGE {
             let args = std::iter::once("flash-moe").chain(case.split(' '));
             let error = Flags::try_parse_from(args).expect_err(case);
             assert_eq!(error.exit_code(), 2, "{case}");

@@ -3,6 +3,7 @@
 use convert::ConvertError;
 use generate::GenerateError;
 use gpu::GpuError;
+use hub::HubError;
 use model::ModelError;
 use store::StoreError;
 use stream::StreamError;
@@ -50,28 +51,26 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         let model = || cause.downcast_ref().and_then(for_model);
         let generate = || cause.downcast_ref().and_then(for_generate);
         let gpu = || cause.downcast_ref().map(for_gpu);
-        cli.or_else(convert).or_else(store).or_else(stream).or_else(model).or_else(generate).or_else(gpu)
+        let hub = || cause.downcast_ref().and_then(for_hub);
+        cli.or_else(convert)
+            .or_else(store)
+            .or_else(stream)
+            .or_else(model)
+            .or_else(generate)
+            .or_else(gpu)
+            .or_else(hub)
     })
 }
 
 fn for_cli(error: &CliError) -> Option<String> {
     Some(match error {
-        CliError::NoDemo => "name a model: flash-moe run STORE PROMPT".into(),
-        CliError::NoModel { .. } => {
-            "MODEL is a store folder made by 'flash-moe pack'; a prompt that looks like a path goes through '-'".into()
-        }
-        CliError::NotPacked { path } => {
-            let source = if path.is_file() { path.parent().unwrap_or(path) } else { path };
-            let name = source.file_name().unwrap_or(source.as_os_str()).to_string_lossy();
-            format!("pack it first: flash-moe pack {} {}", quoted(&source.to_string_lossy()), quoted(&format!("{name}.store")))
-        }
-        CliError::ModelIsFile { .. } => {
-            "make a store from a folder of safetensors files: flash-moe pack CHECKPOINT STORE".into()
-        }
+        CliError::NoDemo => "name a model: flash-moe run MODEL PROMPT".into(),
         CliError::NoTokenizer { model } => format!("measure it instead: flash-moe bench {}", quoted(model)),
         CliError::Memory(room) => for_memory(room),
         CliError::Damaged { .. } => "copy or pack the store again".into(),
         CliError::TooLong { n_token, .. } => format!("raise --ctx above {n_token}, or shorten the prompt"),
+        CliError::NoCacheFolder => "set FLASH_MOE_CACHE to a folder, or HOME".into(),
+        CliError::NotKept { .. } => "'flash-moe cache ls' lists models and keys".into(),
         CliError::EmptyPrompt => "flash-moe run \"What can you do?\"".into(),
         _ => return None,
     })
@@ -101,7 +100,9 @@ fn for_convert(error: &ConvertError) -> Option<String> {
             "config.json and weights must come from one download of one model; nothing was written".into()
         }
         ConvertError::Unsupported { .. } | ConvertError::UnknownTensors { .. } => {
-            "pack reads Qwen3.5, Qwen3.6, Qwen3-Next and Qwen3 MoE checkpoints in BF16, F16 or F32".into()
+            "Qwen3.5, Qwen3.6, Qwen3-Next and Qwen3 MoE checkpoints are read in BF16, F16, F32 and FP8, converted for MLX, \
+             and as GGUF"
+                .into()
         }
         ConvertError::Store(error) => return for_store(error),
         _ => return None,
@@ -173,8 +174,43 @@ fn for_generate(error: &GenerateError) -> Option<String> {
     }
 }
 
+fn for_hub(error: &HubError) -> Option<String> {
+    let ask = |repo: &str| format!("open the page of {repo} on the hub and accept its terms");
+    Some(match error {
+        HubError::Unauthorized { has_token: false, .. } => {
+            "check the name; for a private or gated model set HF_TOKEN to a token from your page of the hub".into()
+        }
+        HubError::Unauthorized { .. } => "check the name, and whether the token in HF_TOKEN is still valid".into(),
+        HubError::Forbidden { repo, has_token: false, .. } => {
+            format!("{}, then set HF_TOKEN to a token from your page of the hub", ask(repo))
+        }
+        HubError::Forbidden { repo, .. } => format!("{} as the owner of the token in HF_TOKEN", ask(repo)),
+        HubError::NotFound { .. } => "check owner, name and revision; HF_ENDPOINT names another hub".into(),
+        HubError::Status { .. } | HubError::Network { .. } => {
+            "run the same command again later: it goes on where it stopped; HF_ENDPOINT and HTTPS_PROXY are honoured".into()
+        }
+        HubError::Answer { .. } => "is HF_ENDPOINT the address of a hub, and does a proxy answer in its place?".into(),
+        HubError::Digest { .. } => "run the same command again; if it stays so, the hub's file is damaged".into(),
+        HubError::Choose { .. } => "name one of them: OWNER/NAME:Q4_K_M, or its path".into(),
+        HubError::NotDownloaded { repo, .. } => format!("download it first: flash-moe pull {}", quoted(repo)),
+        HubError::NoModel { .. } => {
+            "MODEL is a store, a checkpoint, or a repository that was pulled; a prompt that looks like a path goes \
+             through '-'"
+                .into()
+        }
+        HubError::NoWeights { .. } => "--all downloads every file, whatever it is".into(),
+        HubError::DiskFull { .. } => {
+            "free some space, or name a folder on another disk; an unfinished download is continued".into()
+        }
+        HubError::Io { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+            "free some space and run the same command again: it goes on where it stopped".into()
+        }
+        _ => return None,
+    })
+}
+
 /// As a shell would want it.
-fn quoted(text: &str) -> String {
+pub(crate) fn quoted(text: &str) -> String {
     let is_plain = |c: char| c.is_alphanumeric() || "-_./=+:@".contains(c);
     if !text.is_empty() && text.chars().all(is_plain) {
         text.to_owned()
@@ -185,7 +221,6 @@ fn quoted(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::path::PathBuf;
 
     use anyhow::Context;
 
@@ -195,12 +230,9 @@ mod tests {
     #[test]
     fn hints_are_found_in_the_chain() {
         let check = |error: anyhow::Error, expected: &str| assert_eq!(hint(&error).unwrap(), expected);
-        let packed = |path: &str| anyhow::Error::from(CliError::NotPacked { path: PathBuf::from(path) });
-        check(packed("/m/Qwen"), "pack it first: flash-moe pack /m/Qwen Qwen.store");
-        check(
-            packed("/m/it's Qwen"),
-            r"pack it first: flash-moe pack '/m/it'\''s Qwen' 'it'\''s Qwen.store'",
-        );
+        let packed = |model: &str| anyhow::Error::from(CliError::NoTokenizer { model: model.into() });
+        check(packed("/m/Qwen"), "measure it instead: flash-moe bench /m/Qwen");
+        check(packed("/m/it's Qwen"), r"measure it instead: flash-moe bench '/m/it'\''s Qwen'");
         let exists = StoreError::Exists { path: "x".into() };
         let wrapped = Err::<(), _>(ModelError::Store(exists)).context("loading").unwrap_err();
         check(wrapped, "choose another name, or remove it first");

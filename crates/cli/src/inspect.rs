@@ -28,7 +28,7 @@ pub(crate) fn inspect(flags: &InspectFlags) -> anyhow::Result<()> {
         vram: None,
     };
     let drive = Drive::known(&store, &CacheDir::open(false));
-    let work = Work { n_ctx: None, n_feed: None, n_snapshot: 0, n_session: 1 };
+    let work = Work { n_ctx: None, n_feed: None, keeps_prefixes: false, n_session: 1 };
     let plan = Plan::new(&wishes, store.manifest(), work, &drive);
     if flags.json {
         return report::print(&to_json(&store, &census, plan.as_ref().ok()));

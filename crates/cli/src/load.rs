@@ -1,12 +1,12 @@
 //! From a store and a plan to an engine that can run.
 
-use gpu::Gpu;
+use gpu::{Gpu, GpuError};
 use model::{Engine, Footprint};
 use store::{Blob, Store};
 use stream::{Backing, CacheMode, Governor, MemoryReading, Reader, SimDrive, SimSpec};
 
 use crate::cachedir::CacheDir;
-use crate::device::{self, Device};
+use crate::device::{self, Device, Either};
 use crate::drive::{DRIVE_FLOOR_BYTES_S, Drive, expert_files};
 use crate::error::{CliError, Memory};
 use crate::flags::{self, Cache, EngineFlags};
@@ -54,6 +54,9 @@ pub(crate) fn load_for(
     work: Work,
     experiment: Experiment,
 ) -> anyhow::Result<Loaded> {
+    if flags.experts.len() > 1 {
+        return Err(CliError::Usage("--experts: one number; several are for 'eval --matrix'".into()).into());
+    }
     let cache = CacheDir::open(flags.verbose);
     // Before the plan, which counts the memory that is free.
     let drive = match flags.readers {
@@ -127,13 +130,15 @@ fn plan_with_device(
         let flags = EngineFlags { device: flags::Device::Cpu, ..flags.clone() };
         Ok((device::open(&flags)?, Plan::new(&wishes, store.manifest(), work, drive)?))
     };
-    let (device, is_free) = (device::open(flags)?, flags.device == flags::Device::Auto);
-    let footprint = Footprint::of(store.manifest());
-    let check = |gpu: &Gpu| gpu.check_shapes(footprint.attention, footprint.delta, store.config().n_expert);
-    match device.gpu().map_or(Ok(()), check) {
-        Err(why) if is_free => return on_cpu(&why),
-        fits => fits?,
-    }
+    let is_free = flags.device == flags::Device::Auto;
+    let device = match device::open(flags)? {
+        Either::Cpu(cpu) => Either::Cpu(cpu),
+        Either::Gpu(gpu) => match for_model(*gpu, store) {
+            Ok(gpu) => Either::Gpu(Box::new(gpu)),
+            Err(why) if is_free => return on_cpu(&why),
+            Err(why) => return Err(why.into()),
+        },
+    };
     let vram = device.vram(flags);
     match Plan::new(&Wishes { vram, ..wishes }, store.manifest(), work, drive) {
         Err(CliError::Memory(room)) if room.memory == Memory::Gpu && is_free => {
@@ -141,6 +146,13 @@ fn plan_with_device(
         }
         plan => Ok((device, plan?)),
     }
+}
+
+/// A GPU that can compute the model.
+fn for_model(gpu: Gpu, store: &Store) -> Result<Gpu, GpuError> {
+    let footprint = Footprint::of(store.manifest());
+    gpu.check_shapes(footprint.attention, footprint.delta, store.config().n_expert)?;
+    gpu.for_formats(store.manifest().formats())
 }
 
 /// The same for somebody who waits for answers: experts that earlier runs used most are read in the background.

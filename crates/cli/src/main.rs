@@ -6,8 +6,10 @@
 
 mod answer;
 mod attach;
+mod axes;
 mod bench;
 mod bytes;
+mod cache;
 mod cachedir;
 mod chat;
 mod demo;
@@ -30,12 +32,15 @@ mod output;
 mod pack;
 mod plan;
 mod predict;
+mod prefixes;
 mod progress;
+mod pull;
 mod report;
 mod run;
 mod serve;
 mod size;
 mod status;
+mod svg;
 mod target;
 mod text;
 mod timing;
@@ -72,6 +77,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         }
         Command::Chat(flags) => chat::chat(flags)?,
         Command::Serve(flags) => serve::serve(&flags)?,
+        Command::Pull(flags) => pull::pull(&flags)?,
         Command::Pack(flags) => pack::pack(&flags)?,
         Command::Inspect(flags) => inspect::inspect(&flags)?,
         Command::Doctor(flags) => doctor::doctor(&flags)?,
@@ -79,6 +85,7 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(flags) => bench::bench(&flags)?,
         Command::Eval(flags) => eval::eval(&flags)?,
         Command::Synth(flags) => pack::synth(&flags)?,
+        Command::Cache(flags) => cache::cache(&flags.command)?,
     }
     Ok(ExitCode::SUCCESS)
 }

@@ -12,6 +12,7 @@ use serde::Serialize;
 use stream::{LayerStats, StreamStats};
 
 use crate::output::note;
+use crate::prefixes::Keeper;
 use crate::progress::TokenBar;
 use crate::size::Size;
 
@@ -220,6 +221,8 @@ pub(crate) struct Metered<'a, B: Backend> {
     storage_bytes: Option<u64>,
     shown: Option<Shown>,
     gauge: Gauge,
+    /// Keeps checkpoints of the prompt.
+    keeper: Option<Keeper<'a>>,
 }
 
 /// What is shown while the work goes on.
@@ -262,7 +265,14 @@ impl<'a, B: Backend> Metered<'a, B> {
             phase: PREFILL,
             shown: None,
             gauge: Gauge::default(),
+            keeper: None,
         }
+    }
+
+    /// Keeps checkpoints of the prompt on the way.
+    pub(crate) fn keeping(mut self, keeper: Option<Keeper<'a>>) -> Self {
+        self.keeper = keeper;
+        self
     }
 
     /// What shows how far decode is.
@@ -299,6 +309,32 @@ impl<'a, B: Backend> Metered<'a, B> {
         self.storage_bytes = storage_now;
     }
 
+    /// Feeds tokens of the prompt, a batch at a time if checkpoints are kept: as many as fit a batch wait for that.
+    fn feed_prompt(
+        &mut self,
+        ids: &[u32],
+        progress: &mut dyn FnMut(usize) -> ControlFlow<()>,
+    ) -> Result<(), ModelError> {
+        let Self { engine, session, keeper: Some(keeper), .. } = self else {
+            return self.engine.forward(self.session, ids, Logits::Last, progress);
+        };
+        let (mut n_fed, mut is_stopped) = (0, false);
+        while n_fed < ids.len() {
+            if is_stopped {
+                return Err(ModelError::Interrupted);
+            }
+            let piece = &ids[n_fed..][..keeper.n_piece(session.pos(), ids.len() - n_fed)];
+            let told = &mut |n_done| {
+                is_stopped |= progress(n_fed + n_done).is_break();
+                ControlFlow::Continue(())
+            };
+            engine.forward(session, piece, Logits::Last, told)?;
+            n_fed += piece.len();
+            keeper.keep(engine, session)?;
+        }
+        Ok(())
+    }
+
     /// Statistics of the last tokens, if there are enough.
     fn show_interval(&mut self) {
         let interval = self.shown.as_mut().and_then(|shown| shown.interval.as_mut());
@@ -323,6 +359,10 @@ impl<B: Backend> TokenModel for Metered<'_, B> {
         self.session.pos()
     }
 
+    fn has_logits(&self) -> bool {
+        self.session.logits().first().is_some_and(|logit| logit.is_finite())
+    }
+
     fn feed(
         &mut self,
         ids: &[u32],
@@ -338,12 +378,17 @@ impl<B: Backend> TokenModel for Metered<'_, B> {
             let n_left = self.n_prompt - pos;
             shown.bar.take().unwrap_or_else(|| TokenBar::new(n_left))
         });
-        let fed = self.engine.forward(self.session, ids, Logits::Last, &mut |n_done| {
+        let n_prompt = self.n_prompt;
+        let told = &mut |n_done: usize| {
             if let Some(bar) = &bar {
-                bar.at_left(self.n_prompt - (pos + n_done).min(self.n_prompt));
+                bar.at_left(n_prompt - (pos + n_done).min(n_prompt));
             }
             progress(n_done)
-        });
+        };
+        let fed = match phase {
+            PREFILL => self.feed_prompt(ids, told),
+            _ => self.engine.forward(self.session, ids, Logits::Last, told),
+        };
         let counts = Counts {
             n_token: self.session.pos() - pos,
             time: start.elapsed(),

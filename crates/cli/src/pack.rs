@@ -1,21 +1,33 @@
 //! `pack` and `synth`: the two ways to make a store.
 
 use std::path::Path;
+use std::sync::Arc;
 
-use convert::{Checkpoint, ConvertError, PackOptions, SynthOptions};
+use convert::{Bits, Checkpoint, ConvertError, Imatrix, PackOptions, Quantiser, SynthOptions, WeightSource};
 
 use crate::error::CliError;
-use crate::flags::{FormatFlags, PackFlags, SynthFlags};
+use crate::flags::{ChoiceFlags, FormatFlags, PackFlags, SynthFlags};
 use crate::output::note;
 use crate::progress::Progress;
 use crate::size::Size;
+use crate::target;
 
 /// Roles whose error the summary names.
 const N_ERROR_SHOWN: usize = 3;
 
 pub(crate) fn pack(flags: &PackFlags) -> anyhow::Result<()> {
-    let options = pack_options(&flags.format);
-    let checkpoint = Checkpoint::open(&flags.source)?;
+    let checkpoint = Checkpoint::open(&target::find(&flags.source)?)?;
+    pack_checkpoint(&checkpoint, None, &flags.store, &flags.choice)
+}
+
+/// Packs what was opened; `source` brings the weights of a checkpoint that has only headers yet.
+pub(crate) fn pack_checkpoint(
+    checkpoint: &Checkpoint,
+    source: Option<&dyn WeightSource>,
+    store: &Path,
+    choice: &ChoiceFlags,
+) -> anyhow::Result<()> {
+    let options = chosen_options(checkpoint, choice)?;
     let config = checkpoint.config();
     note(format_args!(
         "{}: {}, {} layers, {} experts, {} of weights",
@@ -25,9 +37,11 @@ pub(crate) fn pack(flags: &PackFlags) -> anyhow::Result<()> {
         config.n_expert,
         Size(checkpoint.weight_bytes()),
     ));
+    let predicted = convert::predict_bytes(checkpoint, &options).map_err(usage)?;
+    note(format_args!("{}: will have {}", store.display(), Size(predicted)));
     let mut shown = Shown::new("pack");
-    let report =
-        convert::pack(&checkpoint, &flags.store, &options, &mut |at| shown.at(&at)).map_err(usage)?;
+    let report = convert::pack_arriving(checkpoint, source, store, &options, &mut |at| shown.at(&at));
+    let report = report.map_err(usage)?;
     shown.finish();
     for text in &report.notes {
         note(format_args!("note: {text}"));
@@ -45,7 +59,7 @@ pub(crate) fn pack(flags: &PackFlags) -> anyhow::Result<()> {
     };
     let speed = report.in_bytes as f64 / report.seconds.max(1e-9) / 1e6;
     written(
-        &flags.store,
+        store,
         report.out_bytes,
         &format!("{resumed} ({:.1} s, {speed:.0} MB/s of input)", report.seconds),
     );
@@ -57,7 +71,7 @@ pub(crate) fn synth(flags: &SynthFlags) -> anyhow::Result<()> {
         like: flags.like.clone(),
         n_layer: flags.layers,
         n_vocab: flags.vocab,
-        pack: pack_options(&flags.format),
+        pack: pack_options(&flags.format, PackOptions::default().bits),
         routing: flags.routing,
         seed: flags.seed,
     };
@@ -68,8 +82,25 @@ pub(crate) fn synth(flags: &SynthFlags) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn pack_options(flags: &FormatFlags) -> PackOptions {
-    PackOptions { bits: flags.bits, group: flags.group, roles: flags.role.clone() }
+fn chosen_options(checkpoint: &Checkpoint, choice: &ChoiceFlags) -> anyhow::Result<PackOptions> {
+    let default = if checkpoint.is_quantised() { Bits::Source } else { PackOptions::default().bits };
+    let imatrix = choice.imatrix.as_ref().map(|path| Imatrix::read(path)).transpose()?;
+    let default_quantiser = if imatrix.is_some() { Quantiser::Search } else { Quantiser::MinMax };
+    Ok(PackOptions {
+        recipe: choice.recipe,
+        quantiser: choice.quantiser.unwrap_or(default_quantiser),
+        imatrix: imatrix.map(Arc::new),
+        ..pack_options(&choice.format, default)
+    })
+}
+
+fn pack_options(flags: &FormatFlags, default: Bits) -> PackOptions {
+    PackOptions {
+        bits: flags.bits.unwrap_or(default),
+        group: flags.group,
+        roles: flags.role.clone(),
+        ..PackOptions::default()
+    }
 }
 
 /// Options that make no sense are bad usage.

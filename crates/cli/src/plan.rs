@@ -2,6 +2,7 @@
 
 use kernels::KvFormat;
 use model::{EngineOptions, Footprint, Prefetch};
+use prefix::Shape;
 use store::Manifest;
 use stream::{CacheMode, GovernorOptions, Method, StreamOptions, Tuning};
 
@@ -32,11 +33,22 @@ pub(crate) const N_SESSION_MAX: usize = N_BATCH_STEP;
 /// Activations may take this fraction of what experts could have: a larger chunk reads each expert less often, but a
 /// slot saves reads too.
 const SCRATCH_SHARE: u64 = 8;
+/// Prefixes of prompts may take this fraction of what experts could have, unless they need more at least: a prompt that
+/// is not read again saves more reads than the slots would.
+const PREFIX_SHARE: u64 = 16;
+/// They may take this fraction where the other is not enough for one checkpoint with its keys and values.
+const NODE_SHARE: u64 = 6;
+/// States that prefixes take at most, besides the sessions' whole contexts.
+const N_STATE_MAX: u64 = 16;
+/// Most states that are remembered in one batch.
+const N_WAY_MAX: u64 = 4;
 /// Staging slots of the page policy, in tokens' worth of experts: one group computes while the next is read.
 const STAGING_TOKENS: u64 = 4;
 
 /// The page cache must promise to be this much faster before it is chosen: slots are known, it is not.
 const PAGE_GAIN: f64 = 1.1;
+/// Tokens of the checkpoint that is shown to people, if the context has so many.
+const N_TOKEN_SHOWN: usize = 20_000;
 /// Must stay free beside what the plan takes: a share of all memory within these bounds. Where the user named the
 /// budget the lower bound, as a safety net.
 const FLOOR_SHARE: u64 = 32;
@@ -50,16 +62,35 @@ pub(crate) struct Work {
     pub(crate) n_ctx: Option<usize>,
     /// Most tokens that it will feed at once; `None`: unknown.
     pub(crate) n_feed: Option<usize>,
-    /// Recurrent states that it keeps to go back to.
-    pub(crate) n_snapshot: u64,
+    /// Does it keep prefixes of prompts, to go on from them?
+    pub(crate) keeps_prefixes: bool,
     /// Conversations at a time, each with a context like this; at most [`N_SESSION_MAX`].
     pub(crate) n_session: u64,
+}
+
+/// Memory for prefixes of prompts.
+///
+/// A prompt has up to 16 points where its state is kept. It is fed in batches, one prompt at a time, and what was
+/// remembered in a batch is handed to the cache before the next one, which then counts it: so only the states of one
+/// batch are under way, in memory of their own. Where more points than `n_way` lie in a batch, the earlier ones are
+/// left out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct PrefixMemory {
+    /// For what is kept.
+    pub(crate) cache_bytes: u64,
+    /// States that may be under way at a time: at least one, which a checkpoint that is taken up needs too.
+    pub(crate) n_way: usize,
 }
 
 impl Work {
     /// What a server does: conversations of many clients, longer than one that somebody types. More context and more of
     /// them at a time are taken as long as experts keep most of the memory.
-    pub(crate) fn serving(flags: &EngineFlags, manifest: &Manifest, n_parallel: Option<usize>) -> Self {
+    pub(crate) fn serving(
+        flags: &EngineFlags,
+        manifest: &Manifest,
+        n_parallel: Option<usize>,
+        keeps_prefixes: bool,
+    ) -> Self {
         let machine = Machine {
             available: Size(stream::available_bytes()),
             used_bytes: stream::rss_bytes(),
@@ -67,7 +98,7 @@ impl Work {
         };
         let budget = flags.memory.0.unwrap_or(machine.safe_share());
         let budget = flags.vram.0.map_or(budget, |vram| budget.min(vram));
-        Self::serving_in(budget, flags.ctx, flags.kv, manifest, n_parallel)
+        Self { keeps_prefixes, ..Self::serving_in(budget, flags.ctx, flags.kv, manifest, n_parallel) }
     }
 
     fn serving_in(
@@ -90,7 +121,7 @@ impl Work {
         let n_session = n_parallel
             .or_else(|| (1..=N_PARALLEL_DEFAULT).rev().find(|&n| fits(n, for_fit)))
             .unwrap_or(1) as u64;
-        Self { n_ctx, n_feed: None, n_snapshot: n_session, n_session }
+        Self { n_ctx, n_feed: None, keeps_prefixes: true, n_session }
     }
 }
 
@@ -117,12 +148,24 @@ pub(crate) struct Plan {
     is_given: bool,
     footprint: Footprint,
     used_bytes: u64,
-    n_snapshot: u64,
+    keeps_prefixes: bool,
+    /// For prefixes of prompts.
+    prefix_bytes: u64,
     n_session: u64,
+    /// Where reads of a checkpoint's pieces land, over all readers.
+    landing_bytes: u64,
     /// Memory of a GPU that has its own: everything but the slots is there.
     vram: Option<Vram>,
     /// What is left of it for experts.
     held_bytes: u64,
+}
+
+/// Records of a checkpoint that is used where it is do not land in slots.
+fn landing_bytes(manifest: &Manifest, tuning: Tuning) -> u64 {
+    match manifest.is_in_place() {
+        true => tuning.landing_bytes(Footprint::of(manifest).record_bytes as usize) as u64,
+        false => 0,
+    }
 }
 
 /// Memory of a GPU that has its own.
@@ -164,7 +207,7 @@ impl From<&EngineFlags> for Wishes {
             ctx: flags.ctx,
             threads: flags.threads,
             readers: flags.readers,
-            experts: flags.experts,
+            experts: flags.experts.first().copied(),
             prefetch: flags.prefetch,
             kv: flags.kv,
             vram: None,
@@ -238,8 +281,10 @@ impl Plan {
             is_given: wishes.memory.is_some(),
             footprint: Footprint::of(manifest),
             used_bytes: machine.used_bytes,
-            n_snapshot: work.n_snapshot,
+            keeps_prefixes: work.keeps_prefixes,
+            prefix_bytes: 0,
             n_session: work.n_session,
+            landing_bytes: landing_bytes(manifest, tuning),
             vram: wishes.vram,
             held_bytes: 0,
         };
@@ -275,7 +320,16 @@ impl Plan {
         let f = self.footprint;
         let n_slot_min = self.n_slot_min();
         (self.stream.n_slot, self.n_batch, self.held_bytes) = (n_slot_min as usize, N_BATCH_STEP, 0);
-        let free = room(Memory::Host, self.budget, self.is_given, self.parts())?;
+        let (prefix_min, prefix_max) = self.prefix_bounds();
+        self.prefix_bytes = prefix_min;
+        let free = match room(Memory::Host, self.budget, self.is_given, self.parts()) {
+            // Better without prefixes than not at all.
+            Err(_) if self.keeps_prefixes => {
+                self.keeps_prefixes = false;
+                return self.divide(n_feed);
+            }
+            free => free?,
+        };
         let vram_free = match self.vram {
             Some(vram) => Some(room(Memory::Gpu, vram.budget, vram.is_given, self.vram_parts())?),
             None => None,
@@ -294,7 +348,11 @@ impl Plan {
             }
             None => free - scratch,
         };
-        let n_slot = n_slot_min + free / f.record_bytes.max(1);
+        // A state under way, and one that is kept with about as many bytes of keys and values.
+        let node_bytes = 3 * self.kept_state_bytes();
+        let wanted = (free / PREFIX_SHARE).max(node_bytes.min(free / NODE_SHARE));
+        self.prefix_bytes = prefix_min.max(prefix_max.min(wanted));
+        let n_slot = n_slot_min + (free - (self.prefix_bytes - prefix_min)) / f.record_bytes.max(1);
         let n_useful = match self.stream.mode {
             // What a GPU holds needs no slot, but it gets there through one.
             CacheMode::Slots | CacheMode::Assumed => {
@@ -305,6 +363,39 @@ impl Plan {
         };
         self.stream.n_slot = n_slot.min(n_useful).max(2) as usize;
         Ok(())
+    }
+
+    /// Least and most bytes for prefixes of prompts: at least a state to go back to for each session, one under way.
+    fn prefix_bounds(&self) -> (u64, u64) {
+        if !self.keeps_prefixes {
+            return (0, 0);
+        }
+        let contexts = self.n_session * self.footprint.kv_bytes(self.kv_format, self.n_ctx);
+        ((self.n_session + 1) * self.kept_state_bytes(), contexts + N_STATE_MAX * self.kept_state_bytes())
+    }
+
+    /// A state with logits.
+    fn kept_state_bytes(&self) -> u64 {
+        self.footprint.state_bytes + self.footprint.logits_bytes
+    }
+
+    /// Memory for prefixes of prompts; `None`: none are kept.
+    pub(crate) fn prefix_memory(&self) -> Option<PrefixMemory> {
+        let state_bytes = self.kept_state_bytes();
+        let n_way = (self.prefix_bytes / N_WAY_MAX / state_bytes.max(1)).clamp(1, N_WAY_MAX);
+        self.keeps_prefixes.then(|| PrefixMemory {
+            cache_bytes: self.prefix_bytes - n_way * state_bytes,
+            n_way: n_way as usize,
+        })
+    }
+
+    /// What checkpoints consist of.
+    pub(crate) fn prefix_shape(&self) -> Shape {
+        Shape {
+            kv_token_bytes: self.kv_bytes_per_token() as usize,
+            state_bytes: self.footprint.state_bytes as usize,
+            logits_bytes: self.footprint.logits_bytes as usize,
+        }
     }
 
     /// One token's experts of a layer at once; the stream works with two slots or more.
@@ -330,7 +421,9 @@ impl Plan {
         let program = ("program", Size(self.used_bytes + RESERVE_BYTES));
         let slots = ("expert slots", Size(self.stream.n_slot as u64 * self.footprint.record_bytes));
         let model = if self.vram.is_some() { Vec::new() } else { self.model_parts() };
-        [program].into_iter().chain(model).chain([slots]).collect()
+        let landing = (self.landing_bytes > 0).then_some(("reads under way", Size(self.landing_bytes)));
+        let prefixes = (self.prefix_bytes > 0).then_some(("prefix cache", Size(self.prefix_bytes)));
+        [program].into_iter().chain(model).chain(prefixes).chain(landing).chain([slots]).collect()
     }
 
     /// What a GPU's own memory is for.
@@ -345,7 +438,7 @@ impl Plan {
         vec![
             ("dense weights", Size(f.dense_bytes)),
             ("keys and values", Size(self.n_session * f.kv_bytes(self.kv_format, self.n_ctx))),
-            ("states", Size((self.n_session + self.n_snapshot) * f.state_bytes)),
+            ("states", Size(self.n_session * f.state_bytes)),
             ("activations", Size(scratch)),
         ]
     }
@@ -418,6 +511,7 @@ impl Plan {
             let what = match name {
                 "keys and values" => format!("   {} tokens of context, {}", self.n_ctx, self.kv_format),
                 "activations" => format!("   up to {} tokens at a time", self.n_batch),
+                "prefix cache" => format!("   {}", self.describe_prefixes()),
                 "expert slots" => format!("   {} of {} experts", self.stream.n_slot, self.n_record()),
                 "experts" => {
                     let n = (self.held_bytes / self.footprint.record_bytes.max(1)).min(self.n_record());
@@ -428,6 +522,20 @@ impl Plan {
             format!("  {name:<16} {:>12}{what}\n", size.to_string())
         };
         parts.into_iter().map(line).collect()
+    }
+
+    fn describe_prefixes(&self) -> String {
+        let cache_bytes = self.prefix_memory().map_or(0, |memory| memory.cache_bytes);
+        let n_token = self.n_ctx.min(N_TOKEN_SHOWN);
+        let each = Size(n_token as u64 * self.kv_bytes_per_token() + self.footprint.state_bytes);
+        match cache_bytes / each.0.max(1) {
+            0 => {
+                let alone = Size(self.footprint.state_bytes);
+                format!("a checkpoint of {n_token} tokens takes {each}, {alone} without keys and values")
+            }
+            1 => format!("a checkpoint of {n_token} tokens takes {each}"),
+            n => format!("{n} checkpoints of {n_token} tokens, {each} each"),
+        }
     }
 
     /// For people, one line a part.
@@ -511,6 +619,7 @@ mod tests {
             attention: AttentionShape { n_head: 32, n_head_kv: 2, head_dim: 256, gated: true },
             delta: None,
             state_bytes: 190 * MIB,
+            logits_bytes: MIB,
             scratch_bytes_per_token: 450_000,
             scratch_bytes_fixed: 16 * MIB,
             record_bytes: 7 * MIB,
@@ -536,8 +645,10 @@ mod tests {
             is_given: true,
             footprint: footprint(),
             used_bytes: 30 * MIB,
-            n_snapshot: 0,
+            keeps_prefixes: false,
+            prefix_bytes: 0,
             n_session: 1,
+            landing_bytes: 0,
             vram: None,
             held_bytes: 0,
         };
@@ -592,7 +703,7 @@ mod tests {
             like: "qwen3.5-35b".into(),
             n_layer: Some(2),
             n_vocab: Some(1024),
-            pack: convert::PackOptions { bits: "4".parse().unwrap(), group: 64, roles: vec![] },
+            pack: convert::PackOptions::default(),
             seed: 0,
             routing: convert::Routing::Uniform,
         };
@@ -612,7 +723,7 @@ mod tests {
             let rates = DriveRates { direct_bytes_s, buffered_bytes_s: 1e9, copy_bytes_s: 10e9 };
             let drive = Drive { rates: Some(rates), ..Drive::unknown() };
             let machine = Machine { available: Size(1 << 34), used_bytes: 30 * MIB, n_thread: 2 };
-            let work = Work { n_ctx: None, n_feed: Some(64), n_snapshot: 0, n_session: 1 };
+            let work = Work { n_ctx: None, n_feed: Some(64), keeps_prefixes: false, n_session: 1 };
             let plan = Plan::on_machine(&wishes, &manifest, work, machine, &drive).unwrap();
             assert!(plan.planned() <= plan.budget, "{plan:?}");
             plan.stream.mode
@@ -632,7 +743,7 @@ mod tests {
             like: "qwen3.5-35b".into(),
             n_layer: Some(8),
             n_vocab: Some(1024),
-            pack: convert::PackOptions { bits: "4".parse().unwrap(), group: 64, roles: vec![] },
+            pack: convert::PackOptions::default(),
             seed: 0,
             routing: convert::Routing::Uniform,
         };
@@ -640,13 +751,86 @@ mod tests {
         let check = |mib: u64, ctx, n_parallel, expected: (Option<usize>, u64)| {
             let work = Work::serving_in(Size(mib * MIB), ctx, KvFormat::F16, &manifest, n_parallel);
             assert_eq!((work.n_ctx, work.n_session), expected, "{mib} MiB");
-            assert_eq!(work.n_snapshot, work.n_session);
         };
         check(1 << 20, None, None, (Some(32_768), 4));
         check(400, None, None, (None, 1));
         check(400, None, Some(3), (None, 3));
         check(400, Some(65_536), Some(2), (Some(65_536), 2));
         check(1 << 20, Some(4096), None, (Some(4096), 4));
+    }
+
+    /// Prefixes would take memory that experts need, none where they are wanted, or more than the budget has.
+    #[test]
+    fn prefixes_get_their_share() {
+        let Err(CliError::Memory(least)) = plan(100 * MIB, CacheMode::Slots, 64) else {
+            panic!("it cannot fit")
+        };
+        let keeping = |keeps_prefixes, budget: u64, n_session| {
+            let mut plan = plan(1 << 50, CacheMode::Slots, 64).unwrap();
+            (plan.keeps_prefixes, plan.n_session, plan.budget) =
+                (keeps_prefixes, n_session, Size(budget * MIB));
+            plan.divide(64).unwrap();
+            assert!(plan.planned() <= plan.budget, "{plan:?}");
+            plan
+        };
+        let memory = |budget, n_session| keeping(true, budget, n_session).prefix_memory().unwrap();
+        assert_eq!(keeping(false, 60_000, 1).prefix_memory(), None);
+        let state_bytes = 191 * MIB;
+        // The least: a state for each session, and one under way.
+        assert_eq!(memory(7_000, 1), PrefixMemory { cache_bytes: state_bytes, n_way: 1 });
+        assert_eq!(memory(9_000, 4), PrefixMemory { cache_bytes: 4 * state_bytes, n_way: 1 });
+        // A share of what experts could have.
+        let plan = keeping(true, 60_000, 1);
+        let without = keeping(false, 60_000, 1);
+        let n_less = without.stream.n_slot - plan.stream.n_slot;
+        assert!((without.stream.n_slot / 17..=without.stream.n_slot / 15).contains(&n_less), "{n_less}");
+        // The most: all contexts, and 16 states.
+        let most = memory(1 << 20, 1);
+        let kv_bytes = footprint().kv_bytes(KvFormat::F16, 4096);
+        assert_eq!(most, PrefixMemory { cache_bytes: kv_bytes + 12 * state_bytes, n_way: 4 });
+        // Where there is no room at all, the model runs without.
+        let tight = |extra_bytes| {
+            let mut plan = keeping(true, 60_000, 1);
+            plan.budget = Size(least.needed().0 + extra_bytes);
+            plan.divide(64).map(|()| plan.prefix_memory())
+        };
+        assert!(matches!(tight(2 * state_bytes), Ok(Some(_))));
+        assert!(matches!(tight(2 * state_bytes - 1), Ok(None)));
+        // Also where a GPU has all else in memory of its own.
+        let mut plan = keeping(true, 20_000, 1);
+        plan.vram = Some(Vram { budget: Size(16_000 * MIB), is_given: true });
+        plan.divide(64).unwrap();
+        assert!(plan.parts().iter().any(|(name, _)| *name == "prefix cache"), "{plan:?}");
+        assert!(
+            plan.planned() <= plan.budget
+                && plan.vram_parts().iter().all(|(name, _)| *name != "prefix cache")
+        );
+    }
+
+    /// A user could not tell what the memory is good for.
+    #[test]
+    fn the_plan_says_what_prefixes_fit() {
+        let mut plan = plan(1 << 50, CacheMode::Slots, 64).unwrap();
+        plan.keeps_prefixes = true;
+        let mut said = |budget: u64, n_ctx| {
+            (plan.budget, plan.n_ctx) = (Size(budget * MIB), n_ctx);
+            plan.divide(64).unwrap();
+            let text = plan.describe();
+            text.lines()
+                .find(|line| line.contains("prefix cache"))
+                .unwrap()
+                .split_once("   ")
+                .unwrap()
+                .1
+                .to_owned()
+        };
+        let line = said(7_000, 4096);
+        assert!(
+            line.ends_with("a checkpoint of 4096 tokens takes 310.0 MiB, 190.0 MiB without keys and values"),
+            "{line}"
+        );
+        let line = said(60_000, 32_768);
+        assert!(line.ends_with("3 checkpoints of 20000 tokens, 775.9 MiB each"), "{line}");
     }
 
     /// A model would be loaded that cannot fit, or refused although it does.

@@ -15,6 +15,7 @@ use crate::load::load_warm;
 use crate::meter::Metered;
 use crate::output::{View, harmless};
 use crate::plan::Work;
+use crate::prefixes::Prefixes;
 use crate::report::{Phases, Setting};
 use crate::{chat, report, target, text, toolfile};
 
@@ -28,6 +29,9 @@ struct RunReport<'a> {
     thinking: &'a str,
     tool_calls: Vec<CallReport<'a>>,
     finish_reason: &'static str,
+    prompt_tokens: usize,
+    /// Those of them that were not read again.
+    cached_tokens: usize,
     phases: Phases,
 }
 
@@ -47,7 +51,8 @@ pub(crate) fn run(mut flags: RunFlags) -> anyhow::Result<bool> {
             let why = "--raw, --json, --schema and --record-routing need a prompt";
             return Err(CliError::Usage(why.into()).into());
         }
-        chat::chat(ChatFlags { model, shell: false, answer: flags.answer, engine: flags.engine })?;
+        let RunFlags { answer, prefix, engine, .. } = flags;
+        chat::chat(ChatFlags { model, shell: false, resume: false, answer, prefix, engine })?;
         return Ok(true);
     }
     let prompt = match prompt {
@@ -67,7 +72,12 @@ pub(crate) fn run(mut flags: RunFlags) -> anyhow::Result<bool> {
     let mut loaded = load_warm(
         &store,
         &flags.engine,
-        Work { n_ctx: None, n_feed: Some(prompt.ids.len()), n_snapshot: 0, n_session: 1 },
+        Work {
+            n_ctx: None,
+            n_feed: Some(prompt.ids.len()),
+            keeps_prefixes: !flags.prefix.no_prefix_cache,
+            n_session: 1,
+        },
     )?;
     if flags.answer.timing {
         kernels::Backend::measure(loaded.engine.backend());
@@ -75,22 +85,27 @@ pub(crate) fn run(mut flags: RunFlags) -> anyhow::Result<bool> {
     if flags.record_routing.is_some() {
         loaded.engine.record_routing();
     }
-    let mut session = loaded.engine.session(loaded.plan.n_ctx);
-    let metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len());
-    let mut metered = metered.shown(flags.engine.verbose);
+    let is_verbose = flags.engine.verbose;
+    let mut prefixes = Prefixes::open(&flags.prefix, &store, &loaded, is_verbose);
+    let mut session = prefixes.session_for(&loaded.engine, &loaded.plan, None, &prompt.ids, &text_model);
+    let keeper = prefixes.keeper(&mut session, &loaded.plan, &prepared, &text_model);
+    let metered = Metered::new(&mut loaded.engine, &mut session, prompt.ids.len()).keeping(keeper);
+    let mut metered = metered.shown(is_verbose);
     let view = View { is_json: flags.json, hide_thinking: flags.answer.hide_thinking };
     let answer = answer(&mut metered, &text_model, prompt, &options, &Answering::begin(), view)?;
+    drop(metered);
     loaded.finish();
     if !flags.json {
         print_calls(&answer.calls)?;
     }
-    answer.status(flags.engine.verbose, flags.answer.timing);
+    answer.status(is_verbose, flags.answer.timing);
     if let Some((path, trace)) = flags.record_routing.zip(loaded.engine.take_routing()) {
         trace.write(&path)?;
     }
     if flags.json {
         print(Setting::of(&store, &loaded), options.sampling.seed, &answer)?;
     }
+    prefixes.finish();
     Ok(answer.finish != Finish::Interrupted)
 }
 
@@ -151,6 +166,8 @@ fn print(setting: Setting, seed: u64, answer: &Answer) -> anyhow::Result<()> {
             })
             .collect(),
         finish_reason: answer.finish_reason(),
+        prompt_tokens: answer.n_prompt,
+        cached_tokens: answer.n_reused,
         phases: Phases::of(&answer.prefill, &answer.decode),
     })
 }

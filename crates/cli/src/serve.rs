@@ -1,14 +1,14 @@
 //! `serve`: a model for many clients.
 
 use std::net::{SocketAddr, TcpListener, ToSocketAddrs};
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
 use generate::SamplingOverrides;
 use kernels::{Backend, DELTA_CHUNK};
-use model::{Engine, Logits, ModelError, Session, Snapshot};
+use model::{Engine, Logits, ModelError, Session};
 use serve::engine::{Counters, Model, SchedulerOptions};
 use serve::{Keys, Origins, ServeOptions, Thinking};
 use store::Store;
@@ -20,7 +20,7 @@ use crate::interrupt::Answering;
 use crate::load::{Loaded, load_warm};
 use crate::output::note;
 use crate::plan::Work;
-use crate::{target, text};
+use crate::{prefixes, target, text};
 
 /// Where a key may be, so that it is in no list of processes.
 const KEY_VARIABLE: &str = "FLASH_MOE_API_KEY";
@@ -37,20 +37,33 @@ pub(crate) fn serve(flags: &ServeFlags) -> anyhow::Result<()> {
     let text_model = text::load(&store)?;
     // Wrong values are refused before anything is loaded.
     text::sampling(&text_model, &flags.sampling)?;
-    let work = Work::serving(&flags.engine, store.manifest(), flags.parallel);
+    let work = Work::serving(&flags.engine, store.manifest(), flags.parallel, !flags.prefix.no_prefix_cache);
     // While the weights are read; else the first requests would wait for it.
     let loaded = std::thread::scope(|scope| {
         scope.spawn(|| text_model.warm_up());
         load_warm(&store, &flags.engine, work)
     })?;
-    let scheduling = SchedulerOptions { n_parallel: work.n_session as usize, ..SchedulerOptions::default() };
+    let is_verbose = flags.engine.verbose;
+    let scheduling =
+        SchedulerOptions { n_parallel: work.n_session as usize, is_verbose, ..SchedulerOptions::default() };
+    let cache = prefixes::open(&flags.prefix, &store, &loaded, is_verbose);
     let options = options(flags, &store, &loaded, keys);
     greet(&options, address, &loaded, scheduling.n_parallel);
     let mut served = Served { loaded };
     let answering = Answering::begin();
     let is_stopped = || answering.flow().is_break();
     let text_model = Arc::new(text_model);
-    serve::serve(&mut served, text_model, listener, options, scheduling, flags.queue, GRACE, is_stopped)?;
+    serve::serve(
+        &mut served,
+        text_model,
+        listener,
+        options,
+        scheduling,
+        cache,
+        flags.queue,
+        GRACE,
+        is_stopped,
+    )?;
     served.loaded.finish();
     Ok(())
 }
@@ -123,6 +136,7 @@ fn options(flags: &ServeFlags, store: &Store, loaded: &Loaded, keys: Keys) -> Se
             ReasoningField::ReasoningContent => serve::ReasoningField::ReasoningContent,
             ReasoningField::Reasoning => serve::ReasoningField::Reasoning,
         },
+        keep_billing_line: flags.keep_billing_line,
         keys,
         origins: Origins {
             hosts: flags.allowed_host.iter().chain([&flags.host]).cloned().collect(),
@@ -156,7 +170,6 @@ impl Served {
 
 impl Model for Served {
     type Session = Session<Device>;
-    type Snapshot = Snapshot;
 
     fn n_vocab(&self) -> usize {
         self.engine().config().n_vocab
@@ -168,6 +181,10 @@ impl Model for Served {
 
     fn n_align(&self) -> usize {
         DELTA_CHUNK
+    }
+
+    fn n_batch(&self) -> usize {
+        self.loaded.plan.n_batch
     }
 
     fn open(&mut self) -> Self::Session {
@@ -199,12 +216,38 @@ impl Model for Served {
         self.loaded.engine.decode(sessions, ids)
     }
 
-    fn snapshot(&self, session: &Self::Session) -> Result<Snapshot, ModelError> {
-        self.engine().snapshot(session)
+    fn keep_at(&mut self, session: &mut Self::Session, positions: &[usize]) {
+        session.keep_states_at(&prefixes::affordable(positions, &self.loaded.plan));
     }
 
-    fn rewind(&self, session: &mut Self::Session, snapshot: &Snapshot) -> Result<(), ModelError> {
-        self.engine().rewind(session, snapshot)
+    fn take_kept(&mut self, session: &mut Self::Session) -> Vec<(usize, Vec<u8>)> {
+        session.take_states().into_iter().map(|state| (state.pos, state.bytes)).collect()
+    }
+
+    fn state(&self, session: &Self::Session) -> Result<Vec<u8>, ModelError> {
+        Ok(self.engine().state(session)?.bytes)
+    }
+
+    fn read_kv(
+        &self,
+        session: &Self::Session,
+        positions: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<(), ModelError> {
+        self.engine().read_kv(session, positions, out)
+    }
+
+    fn write_kv(
+        &self,
+        session: &mut Self::Session,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) -> Result<(), ModelError> {
+        self.engine().write_kv(session, positions, bytes)
+    }
+
+    fn resume(&self, session: &mut Self::Session, ids: &[u32], state: &[u8]) -> Result<(), ModelError> {
+        self.engine().resume(session, ids, state)
     }
 
     fn counters(&self) -> Counters {

@@ -1,12 +1,15 @@
-//! Which model is meant: a store in a folder, or the demo model inside the program.
+//! Which model is meant: a store, a checkpoint that is used where it is, or the demo model inside the program.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use store::{Store, StoreFiles};
+use convert::{Checkpoint, ConvertError};
+use hub::Settings;
+use store::{Store, StoreError, StoreFiles};
 
 use crate::demo;
 use crate::error::CliError;
+use crate::output::note;
 
 /// Folders and files that a user may take for a model.
 const MODEL_ENDINGS: [&str; 3] = [".gguf", ".safetensors", ".store"];
@@ -34,7 +37,7 @@ fn is_model(text: &OsString, exists: impl Fn(&Path) -> bool) -> bool {
     shown != "-" && (exists(Path::new(text)) || has_separator || has_ending)
 }
 
-/// Opens a store; `None` is the demo model.
+/// Opens a store, or a checkpoint where it is; `None` is the demo model.
 pub(crate) fn open(model: Option<&Path>) -> anyhow::Result<Store> {
     let Some(path) = model else {
         let files = demo::FILES;
@@ -43,24 +46,29 @@ pub(crate) fn open(model: Option<&Path>) -> anyhow::Result<Store> {
         }
         return Ok(Store::open_files(StoreFiles::Embedded { name: demo::NAME, files })?);
     };
-    if let Err(source) = std::fs::metadata(path) {
-        return Err(CliError::NoModel { path: path.to_owned(), source }.into());
+    if let Err(unfinished @ StoreError::Unfinished { .. }) = Store::open(path) {
+        return Err(unfinished.into());
     }
-    if is_checkpoint(path) {
-        return Err(CliError::NotPacked { path: path.to_owned() }.into());
-    }
-    if path.is_file() {
-        return Err(CliError::ModelIsFile { path: path.to_owned() }.into());
-    }
-    Ok(Store::open(path)?)
+    let path = find(path)?;
+    let not_a_store = match Store::open(&path) {
+        Err(error @ StoreError::NotAStore { .. }) => error,
+        result => return Ok(result?),
+    };
+    let checkpoint = match Checkpoint::open(&path) {
+        Err(ConvertError::NotACheckpoint { .. }) => return Err(not_a_store.into()),
+        result => result?,
+    };
+    note(format_args!("note: using the {} checkpoint where it is, {}", checkpoint.kind(), path.display()));
+    Ok(checkpoint.in_place()?)
 }
 
-/// A folder of safetensors files, or one of its files.
-fn is_checkpoint(path: &Path) -> bool {
-    let has_ending = |path: &Path| path.extension().is_some_and(|e| e == "safetensors");
-    let is_weights = |entry: std::io::Result<std::fs::DirEntry>| entry.is_ok_and(|e| has_ending(&e.path()));
-    (path.is_file() && has_ending(path))
-        || std::fs::read_dir(path).is_ok_and(|mut entries| entries.any(is_weights))
+/// Where a model is that is named by path or by the name of a repository that was downloaded. Says what was taken.
+pub(crate) fn find(model: &Path) -> anyhow::Result<PathBuf> {
+    let found = hub::resolve(model, Settings::from_env().ok().as_ref())?;
+    if let Some(text) = found.note {
+        note(format_args!("note: {text}"));
+    }
+    Ok(found.path)
 }
 
 #[cfg(test)]

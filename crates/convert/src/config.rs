@@ -13,7 +13,7 @@ use crate::ConvertError;
 /// Larger fields are a damaged or hostile file; closer bounds are [`ModelConfig::check`]'s.
 const FIELD_MAX: u64 = 1 << 24;
 /// Experts of all layers together: twenty times the largest known model.
-const N_EXPERT_TOTAL_MAX: usize = 1 << 20;
+pub(crate) const N_EXPERT_TOTAL_MAX: usize = 1 << 20;
 
 const SUPPORTED: &str = "supported: qwen3_5_moe, qwen3_5_moe_text, qwen3_next, qwen3_moe";
 
@@ -25,20 +25,24 @@ struct Source<'a> {
     text: &'a Value,
 }
 
-/// Reads a configuration. `path` is for messages only.
+/// The file's object. `path` is for messages only.
+///
+/// # Errors
+/// It is not JSON, or not an object.
+pub(crate) fn parse(path: &Path, json: &[u8]) -> Result<Value, ConvertError> {
+    let invalid = |why: String| ConvertError::Config { path: path.to_owned(), why };
+    let top: Value = serde_json::from_slice(json).map_err(|e| invalid(format!("not valid JSON: {e}")))?;
+    if top.is_object() { Ok(top) } else { Err(invalid("not a JSON object".into())) }
+}
+
+/// Reads a configuration out of the file's object. `path` is for messages only.
 ///
 /// # Errors
 /// A missing field, a value of the wrong kind, an architecture or a switch that is not implemented.
-pub(crate) fn read(path: &Path, json: &[u8]) -> Result<ModelConfig, ConvertError> {
-    let invalid = |why: String| ConvertError::Config { path: path.to_owned(), why };
-    let top: Value = serde_json::from_slice(json).map_err(|e| invalid(format!("not valid JSON: {e}")))?;
-    if !top.is_object() {
-        return Err(invalid("not a JSON object".into()));
-    }
-    let text = top.get("text_config").filter(|t| t.is_object()).unwrap_or(&top);
-    let source = Source { path, top: &top, text };
+pub(crate) fn read(path: &Path, top: &Value) -> Result<ModelConfig, ConvertError> {
+    let text = top.get("text_config").filter(|t| t.is_object()).unwrap_or(top);
+    let source = Source { path, top, text };
     let architecture = source.architecture()?;
-    source.refuse_quantised()?;
     source.refuse_unimplemented(architecture)?;
     source.model(architecture)
 }
@@ -99,22 +103,6 @@ impl Source<'_> {
             None => return Err(self.missing("model_type")),
         };
         Err(self.unsupported(format!("{what}; {SUPPORTED}")))
-    }
-
-    fn refuse_quantised(&self) -> Result<(), ConvertError> {
-        for place in [self.top, self.text] {
-            for key in ["quantization_config", "quantization"] {
-                let Some(settings) = present(place, key) else { continue };
-                let method =
-                    ["quant_method", "mode"].iter().find_map(|k| settings.get(k)).and_then(Value::as_str);
-                let kind = method.unwrap_or("kind not named");
-                return Err(self.unsupported(format!(
-                    "the checkpoint is quantised already ({key}: {kind}), which is not supported yet; use the original \
-                     BF16 checkpoint"
-                )));
-            }
-        }
-        Ok(())
     }
 
     /// Switches that would change the arithmetic.
@@ -192,6 +180,7 @@ impl Source<'_> {
             head_dim_k: self.size("linear_key_head_dim")?,
             head_dim_v: self.size("linear_value_head_dim")?,
             n_conv: self.size("linear_conv_kernel_dim")?,
+            out_heads_tiled: false,
         })
     }
 
@@ -327,6 +316,6 @@ impl Source<'_> {
 }
 
 /// A field that is there and not null.
-fn present<'a>(place: &'a Value, key: &str) -> Option<&'a Value> {
+pub(crate) fn present<'a>(place: &'a Value, key: &str) -> Option<&'a Value> {
     place.get(key).filter(|v| !v.is_null())
 }

@@ -112,6 +112,22 @@ pub enum ConvertError {
         /// Column and reason.
         source: FormatError,
     },
+    /// An importance matrix that cannot be used.
+    #[error("{path}: {why}")]
+    Imatrix {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        why: String,
+    },
+    /// A weight file does not come.
+    #[error("{name}: {source}")]
+    Arrival {
+        /// The weight file.
+        name: String,
+        /// Why not.
+        source: Box<dyn std::error::Error + Send + Sync>,
+    },
     /// Options that make no sense, alone or for this checkpoint.
     #[error("{0}")]
     Options(String),

@@ -1,4 +1,4 @@
-//! Finding the files of a checkpoint: folder, single file or hub cache; index, shards, sidecars.
+//! Finding the files of a checkpoint: folder or single file; index, shards, sidecars.
 //!
 //! Owns paths and the index, not the weights. Links are followed; names from the index cannot leave the folder.
 
@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 
 use serde::Deserialize;
 
-use crate::ConvertError;
+use crate::{ConvertError, gguf};
 
 pub(crate) const CONFIG: &str = "config.json";
 const INDEX: &str = "model.safetensors.index.json";
@@ -30,8 +30,16 @@ const SIDECARS: [&str; 6] = [
 /// The tokenizer's older form, kept only without `tokenizer.json`.
 const SIDECARS_OLD_TOKENIZER: [&str; 2] = ["vocab.json", "merges.txt"];
 
-/// The folder that holds the checkpoint at `path`: itself, the folder of a weight file, or a hub cache's snapshot.
-pub(crate) fn resolve(path: &Path) -> Result<PathBuf, ConvertError> {
+/// Where a checkpoint is.
+pub(crate) enum Location {
+    /// A folder with a `config.json`.
+    Folder(PathBuf),
+    /// A GGUF file, or one of its parts.
+    Gguf(PathBuf),
+}
+
+/// Where the checkpoint at `path` is: that itself, or the folder of a weight file.
+pub(crate) fn resolve(path: &Path) -> Result<Location, ConvertError> {
     let not_one = |why: &str| ConvertError::NotACheckpoint { path: path.to_owned(), why: why.to_owned() };
     let meta = match fs::metadata(path) {
         Ok(meta) => meta,
@@ -42,58 +50,33 @@ pub(crate) fn resolve(path: &Path) -> Result<PathBuf, ConvertError> {
     };
     if !meta.is_dir() {
         return match path.extension().and_then(|e| e.to_str()) {
-            Some("gguf") => Err(gguf(path)),
-            Some("safetensors") => Ok(match path.parent() {
+            Some("gguf") => Ok(Location::Gguf(path.to_owned())),
+            Some("safetensors") => Ok(Location::Folder(match path.parent() {
                 Some(parent) if parent != Path::new("") => parent.to_owned(),
                 _ => PathBuf::from("."),
-            }),
-            _ => Err(not_one("expected a folder or a .safetensors file")),
+            })),
+            _ => Err(not_one("expected a folder, a .safetensors or a .gguf file")),
         };
     }
     if path.join(CONFIG).is_file() {
-        return Ok(path.to_owned());
-    }
-    if let Some(snapshot) = hub_snapshot(path)? {
-        return Ok(snapshot);
+        return Ok(Location::Folder(path.to_owned()));
     }
     let names = file_names(path)?;
-    if let Some(name) = names.iter().find(|n| n.ends_with(".gguf")) {
-        return Err(gguf(&path.join(name)));
+    match &gguf::models(&names)[..] {
+        [] => {}
+        [name] => return Ok(Location::Gguf(path.join(name))),
+        several => {
+            return Err(not_one(&format!(
+                "there are several models in it, name one: {}",
+                several.join(", ")
+            )));
+        }
     }
     Err(not_one(if names.is_empty() {
         "the folder is empty (is the drive connected?)"
     } else {
         "no config.json in this folder"
     }))
-}
-
-fn gguf(path: &Path) -> ConvertError {
-    let what = "GGUF files are not supported yet; use the original safetensors checkpoint".to_owned();
-    ConvertError::Unsupported { path: path.to_owned(), what }
-}
-
-/// `models--ORG--NAME/snapshots/REVISION` of the hub's cache: the revision that `refs/main` names, or the only one.
-fn hub_snapshot(path: &Path) -> Result<Option<PathBuf>, ConvertError> {
-    let snapshots = path.join("snapshots");
-    if !snapshots.is_dir() {
-        return Ok(None);
-    }
-    let revisions = file_names(&snapshots)?;
-    let main = fs::read_to_string(path.join("refs").join("main")).unwrap_or_default();
-    let chosen = match revisions.iter().find(|r| *r == main.trim()) {
-        Some(revision) => revision,
-        None if revisions.len() == 1 => &revisions[0],
-        None => {
-            let why = format!("{} snapshots and none is refs/main; name one of them", revisions.len());
-            return Err(ConvertError::NotACheckpoint { path: snapshots, why });
-        }
-    };
-    let snapshot = snapshots.join(chosen);
-    if !snapshot.join(CONFIG).is_file() {
-        let why = "no config.json in this snapshot (download unfinished?)".to_owned();
-        return Err(ConvertError::NotACheckpoint { path: snapshot, why });
-    }
-    Ok(Some(snapshot))
 }
 
 /// What the model is called: the folder's name, or the repository's for a hub snapshot.
@@ -128,6 +111,9 @@ pub(crate) fn weight_files(dir: &Path) -> Result<WeightFiles, ConvertError> {
         let names: BTreeSet<String> = index.weight_map.values().cloned().collect();
         if let Some(name) = names.iter().find(|name| !is_plain(name)) {
             return Err(invalid(format!("weight file name {name:?} is not a plain file name")));
+        }
+        if names.is_empty() {
+            return Err(invalid("it names no weight files".into()));
         }
         let names: Vec<String> = names.into_iter().collect();
         check_present(dir, &index_path, &names)?;

@@ -5,23 +5,36 @@
 //! Weights stream through in units of a few MB; memory does not grow with the model.
 #![forbid(unsafe_code)]
 
+mod arrival;
+mod assembly;
 mod checkpoint;
 mod config;
 mod error;
 mod folder;
+pub mod gguf;
+mod hf;
+mod imatrix;
+mod in_place;
 mod names;
 mod options;
 mod pack;
 mod popularity;
+mod quantisation;
 mod random;
+mod recipe;
+mod rows;
 pub mod safetensors;
+mod source;
 mod synth;
 mod work;
 
-pub use checkpoint::Checkpoint;
+pub use arrival::WeightSource;
+pub use checkpoint::{Checkpoint, SourceKind};
 pub use error::ConvertError;
-pub use options::{Bits, PackOptions, RoleSelector};
-pub use pack::{PackReport, RoleError, pack};
+pub use imatrix::{Imatrix, ImatrixCollector};
+pub use options::{Bits, PackOptions, Quantiser, RoleSelector};
+pub use pack::{PackReport, RoleError, pack, pack_arriving, predict_bytes};
 pub use popularity::Routing;
+pub use recipe::Recipe;
 pub use synth::{SYNTH_PRESETS, SynthOptions, synth, synth_plan};
 pub use work::Progress;

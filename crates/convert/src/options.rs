@@ -2,17 +2,20 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use quant::Format;
 use store::{ExpertPart, Role};
 
-use crate::ConvertError;
+use crate::{ConvertError, Imatrix, Recipe};
 
 /// Bits of a weight, or the number format that the checkpoint has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Bits {
-    /// Each tensor keeps its own BF16, F16 or F32.
+    /// Each tensor keeps its own.
     Source,
+    /// FP8 as published: E4M3 with a scale for every 128 rows and columns.
+    Fp8,
     /// Quantised to this many bits: 2, 3, 4, 5, 6 or 8.
     N(u8),
 }
@@ -24,8 +27,11 @@ impl FromStr for Bits {
         let number = text.parse().ok().filter(|n| Format::AFFINE_BITS.contains(n));
         match (text, number) {
             ("source", _) => Ok(Bits::Source),
+            ("fp8", _) => Ok(Bits::Fp8),
             (_, Some(n)) => Ok(Bits::N(n)),
-            _ => Err(ConvertError::Options(format!("bits '{text}' is none of source, 8, 6, 5, 4, 3, 2"))),
+            _ => {
+                Err(ConvertError::Options(format!("bits '{text}' is none of source, fp8, 8, 6, 5, 4, 3, 2")))
+            }
         }
     }
 }
@@ -34,10 +40,45 @@ impl fmt::Display for Bits {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Bits::Source => f.write_str("source"),
+            Bits::Fp8 => f.write_str("fp8"),
             Bits::N(n) => n.fmt(f),
         }
     }
 }
+
+/// How numbers become codes of few bits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Quantiser {
+    /// The range of a group, cut into equal steps: the bytes that MLX makes.
+    #[default]
+    MinMax,
+    /// Up to 4 bits: the scale, bias and codes with the least error that a search finds.
+    Search,
+}
+
+impl FromStr for Quantiser {
+    type Err = ConvertError;
+
+    fn from_str(text: &str) -> Result<Self, ConvertError> {
+        match text {
+            "minmax" => Ok(Quantiser::MinMax),
+            "search" => Ok(Quantiser::Search),
+            _ => Err(ConvertError::Options(format!("quantiser '{text}' is none of minmax, search"))),
+        }
+    }
+}
+
+impl fmt::Display for Quantiser {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Quantiser::MinMax => "minmax",
+            Quantiser::Search => "search",
+        })
+    }
+}
+
+/// Most bits that are searched for: with more, the range is as good.
+const SEARCHED_BITS_MAX: u8 = 4;
 
 /// One weight matrix kind, as options address it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -48,7 +89,7 @@ pub(crate) enum Kind {
 
 impl Kind {
     /// All that can be quantised.
-    fn all() -> impl Iterator<Item = Kind> {
+    pub(crate) fn all() -> impl Iterator<Item = Kind> {
         let roles = Role::ALL.into_iter().filter(|role| !role.is_f32()).map(Kind::Dense);
         ExpertPart::ALL.into_iter().map(Kind::Expert).chain(roles)
     }
@@ -112,23 +153,34 @@ impl fmt::Display for RoleSelector {
 ///
 /// Defaults for a number of bits: routed experts, shared expert, attention and the wide linear-attention matrices
 /// get it; `router`, `shared_expert_gate`, `embed`, `lm_head`, `linear_a` and `linear_b` get 8 bits (routing order
-/// and decay are the first to suffer); norms, convolution, `A_log` and `dt_bias` are F32 always. Later overrides win.
+/// and decay are the first to suffer); norms, convolution, `A_log` and `dt_bias` are F32 always. With FP8 those get the
+/// checkpoint's own format, as published. Later overrides win.
+///
+/// What the checkpoint has quantised already, and not to FP8, stays as it is unless that makes it smaller or an
+/// override asks for it: more bits would not bring back what is lost.
 ///
 /// A row that is not a multiple of `group` numbers: for experts, and where an override asked for it, an error; for
 /// other roles 8 bits in groups of 32 if that fits, else the checkpoint's own format, with a note in the report.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct PackOptions {
     /// Bits of most weights.
     pub bits: Bits,
+    /// Bits by role and layer, instead.
+    pub recipe: Option<Recipe>,
     /// Numbers that share a scale: 32, 64 or 128.
     pub group: u8,
     /// Overrides by role.
     pub roles: Vec<(RoleSelector, Bits)>,
+    /// How codes are chosen.
+    pub quantiser: Quantiser,
+    /// Which errors cost most, for [`Quantiser::Search`].
+    pub imatrix: Option<Arc<Imatrix>>,
 }
 
 impl Default for PackOptions {
     fn default() -> Self {
-        Self { bits: Bits::N(4), group: 64, roles: Vec::new() }
+        let (bits, quantiser) = (Bits::N(4), Quantiser::MinMax);
+        Self { bits, recipe: None, group: 64, roles: Vec::new(), quantiser, imatrix: None }
     }
 }
 
@@ -152,6 +204,11 @@ impl PackOptions {
         if !Format::AFFINE_GROUPS.contains(&self.group) {
             return Err(ConvertError::Options(format!("group {} is none of 32, 64, 128", self.group)));
         }
+        if self.imatrix.is_some() && self.quantiser != Quantiser::Search {
+            return Err(ConvertError::Options(
+                "an importance matrix is for the quantiser 'search' only".into(),
+            ));
+        }
         for bits in self.roles.iter().map(|(_, bits)| *bits).chain([self.bits]) {
             bits.to_string().parse::<Bits>()?;
         }
@@ -163,11 +220,28 @@ impl PackOptions {
         }
     }
 
+    /// Is a matrix of this format encoded by a search?
+    pub(crate) fn searches(&self, format: Format) -> bool {
+        let is_small = matches!(format, Format::Affine { bits, .. } if bits <= SEARCHED_BITS_MAX);
+        is_small && self.quantiser == Quantiser::Search
+    }
+
     /// The format of a matrix whose rows have `cols` numbers of format `source`, and a note if it is not the one
-    /// that the options ask for; an error says why no format will do.
+    /// that the options ask for; an error says why no format will do. It is not in the first or last layer.
     pub(crate) fn format(
         &self,
         kind: Kind,
+        cols: usize,
+        source: Format,
+    ) -> Result<(Format, Option<String>), String> {
+        self.format_at(kind, false, cols, source)
+    }
+
+    /// The same; `is_edge`: is it in the first or last layer?
+    pub(crate) fn format_at(
+        &self,
+        kind: Kind,
+        is_edge: bool,
         cols: usize,
         source: Format,
     ) -> Result<(Format, Option<String>), String> {
@@ -177,13 +251,23 @@ impl PackOptions {
             Kind::Expert(_) => false,
         };
         let chosen = self.roles.iter().rev().find(|(selector, _)| selector.kinds.contains(&kind));
-        let bits = match (chosen, self.bits) {
-            (Some((_, bits)), _) => *bits,
+        let recipe = self.recipe.map(|recipe| Bits::N(recipe.bits(kind, is_edge)));
+        let bits = match (chosen.map(|(_, bits)| *bits).or(recipe), self.bits) {
+            (Some(bits), _) => bits,
             (None, Bits::N(_)) if careful => Bits::N(CAREFUL_BITS),
+            (None, Bits::Fp8) if careful => Bits::Source,
             (None, bits) => bits,
         };
-        let Bits::N(bits) = bits else { return Ok((source, None)) };
-        let wanted = Format::Affine { bits, group: self.group };
+        let wanted = match bits {
+            Bits::Source => return Ok((source, None)),
+            Bits::Fp8 if source == Format::Fp8F32 => source,
+            Bits::Fp8 => Format::Fp8,
+            Bits::N(bits) => Format::Affine { bits, group: self.group },
+        };
+        let is_larger = || wanted.check(1, cols).is_ok() && row_size(wanted, cols) >= row_size(source, cols);
+        if chosen.is_none() && is_quantised(source) && source != wanted && is_larger() {
+            return Ok((source, Some(format!("stays {source}: more bits would add nothing"))));
+        }
         let Err(misfit) = wanted.check(1, cols) else { return Ok((wanted, None)) };
         if chosen.is_some() || matches!(kind, Kind::Expert(_)) {
             return Err(format!("{misfit}; try --group 32 or another --role override"));
@@ -192,6 +276,17 @@ impl PackOptions {
         let fallback = if small.check(1, cols).is_ok() { small } else { source };
         Ok((fallback, Some(format!("stored as {fallback}: {misfit}"))))
     }
+}
+
+/// Were numbers rounded to few bits? FP8 counts as an original: models are published in it.
+pub(crate) fn is_quantised(format: Format) -> bool {
+    !matches!(format, Format::F32 | Format::F16 | Format::Bf16 | Format::Fp8 | Format::Fp8F32)
+}
+
+/// Bytes of a row; a share of the scales that it has in common with others.
+fn row_size(format: Format, cols: usize) -> f64 {
+    let scales = format.scale_row_bytes(cols) as f64 / format.scale_rows() as f64;
+    format.row_bytes(cols) as f64 + scales + format.bias_row_bytes(cols) as f64
 }
 
 fn is_careful(role: Role) -> bool {
@@ -210,7 +305,7 @@ mod tests {
         assert_eq!("3".parse::<Bits>().unwrap(), Bits::N(3));
         for bad in ["7", "0", "16", "", "-4", "q4"] {
             let error = bad.parse::<Bits>().unwrap_err().to_string();
-            assert!(error.contains("source, 8, 6, 5, 4, 3, 2"), "{error}");
+            assert!(error.contains("source, fp8, 8, 6, 5, 4, 3, 2"), "{error}");
         }
         assert_eq!(PackOptions::parse_role("lm_head=6").unwrap().1, Bits::N(6));
         for (bad, says) in [
@@ -222,6 +317,39 @@ mod tests {
             let error = PackOptions::parse_role(bad).unwrap_err().to_string();
             assert!(error.contains(says), "{bad}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_quantised_already_is_not_made_larger() {
+        // 4 bits blown up to 8, or quantised twice for nothing; a wish for fewer bits that is ignored.
+        let affine = |bits, group| Format::Affine { bits, group };
+        let f16 = Format::AffineF16 { bits: 4, group: 64 };
+        let (embed, expert) = (Kind::Dense(Role::Embed), Kind::Expert(ExpertPart::Up));
+        for (bits, kind, source, expected, has_note) in [
+            ("8", expert, affine(4, 64), affine(4, 64), true),
+            ("4", expert, affine(4, 64), affine(4, 64), false),
+            ("4", expert, f16, f16, true),
+            ("4", embed, affine(4, 64), affine(4, 64), true),
+            ("4", embed, affine(8, 32), affine(8, 64), false),
+            ("3", expert, affine(4, 64), affine(3, 64), false),
+            ("4", expert, Format::Mxfp4, Format::Mxfp4, true),
+            ("8", expert, Format::Fp8, affine(8, 64), false),
+            ("fp8", expert, Format::Fp8, Format::Fp8, false),
+            ("fp8", expert, Format::Fp8F32, Format::Fp8F32, false),
+            ("fp8", expert, affine(4, 64), affine(4, 64), true),
+            ("source", expert, Format::Nvfp4, Format::Nvfp4, false),
+        ] {
+            let options = PackOptions { bits: bits.parse().unwrap(), ..PackOptions::default() };
+            let (got, note) = options.format(kind, 128, source).unwrap();
+            assert_eq!(
+                (got, note.is_some()),
+                (expected, has_note),
+                "{bits} {kind:?} from {source}: {note:?}"
+            );
+        }
+        let roles = vec![PackOptions::parse_role("experts=8").unwrap()];
+        let asked = PackOptions { roles, ..PackOptions::default() };
+        assert_eq!(asked.format(expert, 128, affine(4, 64)).unwrap().0, affine(8, 64));
     }
 
     #[test]
@@ -254,9 +382,12 @@ mod tests {
         let source = PackOptions { bits: Bits::Source, ..PackOptions::default() };
         check(&source, expert, 48, Ok(Format::Bf16));
         check(&source, dense(Role::LinearNorm), 48, Ok(Format::F32));
+        let fp8 = PackOptions { bits: Bits::Fp8, ..PackOptions::default() };
+        check(&fp8, expert, 48, Ok(Format::Fp8));
+        check(&fp8, dense(Role::Router), 48, Ok(Format::Bf16));
         let roles = ["experts=3", "expert_down=source", "router=4", "attn_o=4"];
         let roles = roles.iter().map(|r| PackOptions::parse_role(r).unwrap()).collect();
-        let mixed = PackOptions { bits: Bits::N(8), group: 64, roles };
+        let mixed = PackOptions { bits: Bits::N(8), roles, ..PackOptions::default() };
         check(&mixed, Kind::Expert(ExpertPart::Gate), 64, Ok(affine(3, 64)));
         check(&mixed, expert, 64, Ok(Format::Bf16));
         check(&mixed, dense(Role::Router), 64, Ok(affine(4, 64)));

@@ -4,16 +4,21 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::path::Path;
+use std::slice::from_ref;
 use std::sync::Mutex;
 use std::time::Instant;
 
-use quant::Format;
-use store::{DensePlan, ExpertLayer, ExpertPart, ExpertPlan, Source, StorePlan, StoreWriter};
+use quant::{Cost, Format};
+use store::{DensePlan, ExpertLayer, ExpertPart, ExpertPlan, Input, Source, StorePlan, StoreWriter};
 
-use crate::checkpoint::{Checkpoint, DenseSource, ExpertSource};
-use crate::options::{Kind, PackOptions};
-use crate::work::{Piece, Progress, Unit, Work, planes_mut, row_bytes};
-use crate::{ConvertError, names};
+use crate::ConvertError;
+use crate::arrival::{Arrivals, WeightSource};
+use crate::assembly::{Adjust, DenseSource};
+use crate::checkpoint::Checkpoint;
+use crate::imatrix::Weighting;
+use crate::options::{Kind, PackOptions, Quantiser};
+use crate::rows::{Matrix, Scratch};
+use crate::work::{Piece, Progress, Unit, Work, plane_bytes, planes_mut};
 
 /// What `pack` did.
 #[derive(Clone, Debug, Default)]
@@ -43,9 +48,6 @@ pub struct RoleError {
     pub relative_rms: f64,
 }
 
-/// Every so many rows are decoded again to measure the error: the cost stays under 1 %.
-const ERROR_SAMPLE_ROWS: usize = 64;
-
 /// Experts further off than this answer fluently and break tool calls and JSON.
 const EXPERT_ERROR_RISKY: f64 = 0.25;
 
@@ -63,8 +65,24 @@ pub fn pack(
     options: &PackOptions,
     progress: &mut dyn FnMut(Progress),
 ) -> Result<PackReport, ConvertError> {
+    pack_arriving(checkpoint, None, out, options, progress)
+}
+
+/// The same for a checkpoint whose weight files have nothing but headers yet: `source` brings them, and may delete each
+/// when it has been used. The bytes written are the same.
+///
+/// # Errors
+/// Those of [`pack`], and those of `source`.
+pub fn pack_arriving(
+    checkpoint: &Checkpoint,
+    source: Option<&dyn WeightSource>,
+    out: &Path,
+    options: &PackOptions,
+    progress: &mut dyn FnMut(Progress),
+) -> Result<PackReport, ConvertError> {
     let start = Instant::now();
     let mut notes: Vec<String> = checkpoint.skipped().into_iter().map(|s| format!("left out: {s}")).collect();
+    notes.extend_from_slice(checkpoint.notes());
     let plan = plan(checkpoint, options, &mut notes)?;
     let out_bytes = plan.total_bytes();
     let work = Work::new(&plan);
@@ -74,11 +92,15 @@ pub fn pack(
     let writer = StoreWriter::create_with_progress(out, plan, &mut checking)?;
     let resumed_bytes = writer.resumed_bytes();
     let sums = Mutex::new(ErrorSums::default());
-    let encoder = Encoder { checkpoint, work: &work, sums: &sums };
+    let encoder = Encoder { checkpoint, options, work: &work, sums: &sums };
     let done = work.run(
         writer,
         |unit| encoder.source_bytes(unit),
         |unit, scratch| encoder.encode(unit, scratch),
+        |units| {
+            let names = checkpoint.file_names();
+            source.map(|source| Arrivals::new(source, &names, units, &|unit| encoder.files(unit))).transpose()
+        },
         progress,
     );
     if let Err(ConvertError::BadWeight { .. }) = done {
@@ -101,6 +123,14 @@ pub fn pack(
     Ok(PackReport { in_bytes: total_bytes, out_bytes, resumed_bytes, seconds, notes, errors })
 }
 
+/// Bytes that the store will have, about.
+///
+/// # Errors
+/// Options that do not fit the model.
+pub fn predict_bytes(checkpoint: &Checkpoint, options: &PackOptions) -> Result<u64, ConvertError> {
+    Ok(plan(checkpoint, options, &mut Vec::new())?.total_bytes())
+}
+
 /// Chooses every format.
 fn plan(
     checkpoint: &Checkpoint,
@@ -110,28 +140,34 @@ fn plan(
     let dense_kinds = checkpoint.dense().iter().map(|d| Kind::Dense(d.role));
     let kinds: Vec<Kind> = dense_kinds.chain(ExpertPart::ALL.map(Kind::Expert)).collect();
     options.check(&kinds)?;
+    check_imatrix(checkpoint, options, notes)?;
     let mut misfits: BTreeMap<String, usize> = BTreeMap::new();
     let mut dense = Vec::with_capacity(checkpoint.dense().len());
     for source in checkpoint.dense() {
         let DenseSource { role, layer, rows, cols, tensor, .. } = *source;
-        let (format, misfit) = format_of(checkpoint, options, Kind::Dense(role), cols, tensor, None)?;
+        let stored = checkpoint.dense_format(source);
+        let (format, misfit) =
+            format_of(checkpoint, options, (Kind::Dense(role), layer), cols, tensor, stored)?;
         if let Some(misfit) = misfit {
             *misfits.entry(format!("{role} {misfit}")).or_default() += 1;
         }
         dense.push(DensePlan { role, layer, format, rows, cols });
     }
     notes.extend(misfits.into_iter().map(|(misfit, n)| format!("{misfit} ({n} tensors)")));
+    let mut misfits = BTreeMap::new();
     let n_layer = checkpoint.config().n_layer();
-    let experts =
-        (0..n_layer).map(|layer| expert_plan(checkpoint, options, layer)).collect::<Result<_, _>>()?;
-    let sidecars = checkpoint.sidecars()?;
+    let experts = (0..n_layer)
+        .map(|layer| expert_plan(checkpoint, options, layer, &mut misfits))
+        .collect::<Result<_, _>>()?;
+    notes.extend(misfits.into_iter().map(|(misfit, n)| format!("{misfit} ({n} layers)")));
+    let sidecars = checkpoint.sidecars.clone();
     if !sidecars.iter().any(|(name, _)| name == "tokenizer.json") {
         notes.push("no tokenizer.json beside the weights: the store will take token ids only".into());
     }
     Ok(StorePlan {
         name: checkpoint.name().to_owned(),
         source: Source {
-            kind: "safetensors".into(),
+            kind: checkpoint.kind().to_string(),
             fingerprint: fingerprint(checkpoint, options),
             skipped: checkpoint.skipped(),
         },
@@ -142,23 +178,56 @@ fn plan(
     })
 }
 
+/// Is the importance matrix of this model? Notes what it does not know.
+fn check_imatrix(
+    checkpoint: &Checkpoint,
+    options: &PackOptions,
+    notes: &mut Vec<String>,
+) -> Result<(), ConvertError> {
+    let Some(imatrix) = &options.imatrix else { return Ok(()) };
+    if !imatrix.is_of(checkpoint.config()) {
+        return Err(ConvertError::Options("the importance matrix is of a model with other shapes".into()));
+    }
+    let (none, few) = imatrix.n_unseen();
+    if none + few > 0 {
+        notes.push(format!(
+            "importance matrix: {none} experts were never chosen, {few} rarely; their layer's mean stands in for them"
+        ));
+    }
+    Ok(())
+}
+
 fn expert_plan(
     checkpoint: &Checkpoint,
     options: &PackOptions,
     layer: usize,
+    misfits: &mut BTreeMap<String, usize>,
 ) -> Result<ExpertPlan, ConvertError> {
     let mut formats = [Format::F32; 3];
     for (i, part) in ExpertPart::ALL.into_iter().enumerate() {
-        let (_, cols) = ExpertLayer::shape(checkpoint.config(), part);
-        let tensors = (0..checkpoint.config().n_expert).map(|e| checkpoint.expert(layer, e)[i].tensor);
-        let widest = tensors.clone().map(|t| checkpoint.tensor(t).format).reduce(common_format);
-        let first = checkpoint.expert(layer, 0)[i].tensor;
-        (formats[i], _) = format_of(checkpoint, options, Kind::Expert(part), cols, first, widest)?;
+        let (rows, cols) = ExpertLayer::shape(checkpoint.config(), part);
+        let stored = (0..checkpoint.config().n_expert).map(|expert| {
+            let source = checkpoint.expert(layer, expert)[i];
+            checkpoint.whole_format(source.tensor, from_ref(&source.rows(rows)))
+        });
+        let (kind, first) = (Kind::Expert(part), checkpoint.expert(layer, 0)[i].tensor);
+        let is_mixed = stored.clone().any(|format| format != checkpoint.tensor(first).format);
+        let widest = stored.reduce(common_format).expect("a layer has experts");
+        let (format, misfit) = format_of(checkpoint, options, (kind, Some(layer)), cols, first, widest)?;
+        formats[i] = format;
+        if let Some(misfit) = misfit {
+            *misfits.entry(format!("{kind} {misfit}")).or_default() += 1;
+        }
+        if format == Format::F32 && is_mixed {
+            let text =
+                format!("{kind} stored as f32, which is large: experts have several formats or share scales");
+            *misfits.entry(text).or_default() += 1;
+        }
     }
     Ok(ExpertPlan { formats })
 }
 
-/// A float format that holds the numbers of both exactly: records of a layer share their formats.
+/// A format that holds the numbers of both exactly: records of a layer share their formats.
 fn common_format(a: Format, b: Format) -> Format {
     if a == b { a } else { Format::F32 }
 }
@@ -166,14 +235,14 @@ fn common_format(a: Format, b: Format) -> Format {
 fn format_of(
     checkpoint: &Checkpoint,
     options: &PackOptions,
-    kind: Kind,
+    (kind, layer): (Kind, Option<usize>),
     cols: usize,
     tensor: usize,
-    source: Option<Format>,
+    source: Format,
 ) -> Result<(Format, Option<String>), ConvertError> {
-    let source = source.unwrap_or(checkpoint.tensor(tensor).format);
+    let is_edge = layer.is_some_and(|layer| layer == 0 || layer + 1 == checkpoint.config().n_layer());
     options
-        .format(kind, cols, source)
+        .format_at(kind, is_edge, cols, source)
         .map_err(|why| ConvertError::Options(format!("{}: {why}", checkpoint.tensor(tensor).name)))
 }
 
@@ -183,49 +252,52 @@ fn fingerprint(checkpoint: &Checkpoint, options: &PackOptions) -> String {
     for (selector, bits) in &options.roles {
         write!(choices, " {selector}={bits}").expect("writing to a string");
     }
+    if let Some(recipe) = options.recipe {
+        write!(choices, " {recipe}").expect("writing to a string");
+    }
+    if options.quantiser != Quantiser::MinMax {
+        write!(choices, " {}", options.quantiser).expect("writing to a string");
+    }
+    if let Some(imatrix) = &options.imatrix {
+        write!(choices, " {:016x}", imatrix.hash()).expect("writing to a string");
+    }
     hash.update(choices.as_bytes());
     format!("{:016x}", hash.digest())
-}
-
-/// Buffers that a worker keeps.
-#[derive(Default)]
-struct Scratch {
-    /// Rows as they are in the file.
-    source: Vec<u8>,
-    /// One row, original and decoded again.
-    row: Vec<f32>,
-    stored: Vec<f32>,
-}
-
-/// A run of rows on its way into a matrix.
-struct Rows<'a> {
-    kind: Kind,
-    tensor: usize,
-    /// Named in errors.
-    expert: Option<usize>,
-    cols: usize,
-    /// Rows of the tensor.
-    from: Range<usize>,
-    /// Row of the matrix that the first one becomes.
-    to: usize,
-    format: Format,
-    /// Codes, scales and biases of these rows.
-    planes: [&'a mut [u8]; 3],
 }
 
 /// Makes pieces of the store out of the checkpoint.
 struct Encoder<'a> {
     checkpoint: &'a Checkpoint,
+    options: &'a PackOptions,
     work: &'a Work,
     sums: &'a Mutex<ErrorSums>,
 }
 
 impl Encoder<'_> {
+    /// Indices of the files that a unit is read from.
+    fn files(&self, unit: &Unit) -> Vec<usize> {
+        let mut files = match unit {
+            Unit::Dense { idx, .. } => {
+                let source = &self.checkpoint.dense()[*idx];
+                self.checkpoint.files_of(source.tensor, source.cols)
+            }
+            Unit::Expert { layer, expert } => {
+                let parts = self.checkpoint.expert(*layer, *expert).iter().zip(ExpertPart::ALL);
+                let cols = |part| ExpertLayer::shape(&self.work.config, part).1;
+                parts.flat_map(|(from, part)| self.checkpoint.files_of(from.tensor, cols(part))).collect()
+            }
+        };
+        files.sort_unstable();
+        files.dedup();
+        files
+    }
+
     fn source_bytes(&self, unit: &Unit) -> u64 {
         match unit {
             Unit::Dense { idx, rows } => {
                 let source = &self.checkpoint.dense()[*idx];
-                self.checkpoint.dense_bytes(source) / source.rows as u64 * rows.len() as u64
+                let format = self.checkpoint.tensor(source.tensor).format;
+                plane_bytes(format, source.cols, rows.len()).iter().sum::<usize>() as u64
             }
             Unit::Expert { layer, expert } => {
                 self.checkpoint.expert_bytes(self.checkpoint.expert(*layer, *expert))
@@ -246,34 +318,14 @@ impl Encoder<'_> {
         rows: Range<usize>,
         scratch: &mut Scratch,
     ) -> Result<Piece, ConvertError> {
-        let DensePlan { role, format, cols, .. } = self.work.dense[idx];
+        let DensePlan { role, layer, format, cols, .. } = self.work.dense[idx];
+        let weighting = Input::of_role(role).and_then(|input| self.weighting(format, layer, input));
         let source = &self.checkpoint.dense()[idx];
-        let [code_bytes, group_bytes, _] = row_bytes(format, cols);
-        let mut codes = vec![0; rows.len() * code_bytes];
-        let mut scales = vec![0; rows.len() * group_bytes];
-        let mut biases = scales.clone();
-        let mut sums = ErrorSums::default();
-        let mut piece_start = 0; // Row of the matrix.
-        for piece in &source.pieces {
-            let piece_rows = piece_start..piece_start + piece.len();
-            piece_start = piece_rows.end;
-            let (start, end) = (rows.start.max(piece_rows.start), rows.end.min(piece_rows.end));
-            if start >= end {
-                continue;
-            }
-            let part = |bytes: usize| (start - rows.start) * bytes..(end - rows.start) * bytes;
-            let planes = [
-                &mut codes[part(code_bytes)],
-                &mut scales[part(group_bytes)],
-                &mut biases[part(group_bytes)],
-            ];
-            let from = piece.start + (start - piece_rows.start)..piece.start + (end - piece_rows.start);
-            let (kind, tensor) = (Kind::Dense(role), source.tensor);
-            let rows = Rows { kind, tensor, expert: None, cols, from, to: start, format, planes };
-            self.encode_rows(rows, scratch, &mut sums)?;
-        }
-        self.add(sums);
-        Ok(Piece::Dense([codes, scales, biases]))
+        let mut planes = plane_bytes(format, cols, rows.len()).map(|bytes| vec![0; bytes]);
+        let cost = self.cost(format, weighting.as_ref());
+        let matrix = Matrix { cost, ..Matrix::dense(source, format) };
+        self.rows(&matrix, rows, planes.each_mut().map(|p| &mut p[..]), scratch)?;
+        Ok(Piece::Dense(planes))
     }
 
     fn encode_expert(
@@ -284,68 +336,60 @@ impl Encoder<'_> {
     ) -> Result<Piece, ConvertError> {
         let (config, formats) = (&self.work.config, &self.work.experts[layer].formats);
         let mut record = vec![0; ExpertLayer::stride_bytes(formats, config)];
-        let mut sums = ErrorSums::default();
+        // Gate and up have the same input.
+        let mut weighting = (None, None);
         for (i, range) in ExpertLayer::ranges(formats, config).into_iter().enumerate() {
             let (part, format) = (ExpertPart::ALL[i], formats[i]);
             let (rows, cols) = ExpertLayer::shape(config, part);
-            let ExpertSource { tensor, first_row } = self.checkpoint.expert(layer, expert)[i];
-            let from = first_row..first_row + rows;
+            let source = self.checkpoint.expert(layer, expert)[i];
+            let piece = source.rows(rows);
+            let input = Input::of_expert(part, expert);
+            if weighting.0 != Some((input, format)) {
+                weighting = (Some((input, format)), self.weighting(format, Some(layer), input));
+            }
+            let matrix = Matrix {
+                kind: Kind::Expert(part),
+                expert: Some(expert),
+                tensor: source.tensor,
+                cols,
+                pieces: from_ref(&piece),
+                adjust: Adjust::None,
+                format,
+                cost: self.cost(format, weighting.1.as_ref()),
+            };
             let planes = planes_mut(format, rows, cols, &mut record[range]);
-            let kind = Kind::Expert(part);
-            let rows = Rows { kind, tensor, expert: Some(expert), cols, from, to: 0, format, planes };
-            self.encode_rows(rows, scratch, &mut sums)?;
+            self.rows(&matrix, 0..rows, planes, scratch)?;
         }
-        self.add(sums);
         Ok(Piece::Expert(record))
     }
 
-    /// Reads, widens, shifts if need be, and encodes a run of rows.
-    fn encode_rows(
-        &self,
-        rows: Rows<'_>,
-        scratch: &mut Scratch,
-        sums: &mut ErrorSums,
-    ) -> Result<(), ConvertError> {
-        let Rows { kind, tensor, cols, format, planes: [codes, scales, biases], .. } = rows;
-        let source_format = self.checkpoint.tensor(tensor).format;
-        let shift = match kind {
-            Kind::Dense(role) => names::is_zero_centred(self.work.config.architecture, role),
-            Kind::Expert(_) => false,
-        };
-        scratch.source.clear();
-        self.checkpoint.read_rows(tensor, cols, rows.from.clone(), &mut scratch.source)?;
-        scratch.row.resize(cols, 0.0);
-        scratch.stored.resize(cols, 0.0);
-        let [code_bytes, group_bytes, _] = row_bytes(format, cols);
-        for (i, source_row) in scratch.source.chunks_exact(source_format.row_bytes(cols)).enumerate() {
-            let row = &mut scratch.row[..];
-            quant::decode_row(source_format, source_row, &[], &[], row);
-            if shift {
-                row.iter_mut().for_each(|w| *w += 1.0);
-            }
-            let codes = &mut codes[i * code_bytes..][..code_bytes];
-            let scales = &mut scales[i * group_bytes..][..group_bytes];
-            let biases = &mut biases[i * group_bytes..][..group_bytes];
-            quant::encode_row(format, row, codes, scales, biases).map_err(|source| {
-                let expert = rows.expert.map_or(String::new(), |e| format!(" of expert {e}"));
-                ConvertError::BadWeight {
-                    path: self.checkpoint.path_of(tensor).to_owned(),
-                    tensor: self.checkpoint.tensor(tensor).name.clone(),
-                    matrix: format!("{kind}{expert}"),
-                    row: rows.to + i,
-                    source,
-                }
-            })?;
-            if matches!(format, Format::Affine { .. }) && (rows.to + i).is_multiple_of(ERROR_SAMPLE_ROWS) {
-                quant::decode_row(format, codes, scales, biases, &mut scratch.stored);
-                sums.add(kind, format, row, &scratch.stored);
-            }
-        }
-        Ok(())
+    /// What is known of the input of a matrix whose codes are searched for.
+    fn weighting(&self, format: Format, layer: Option<usize>, input: Input) -> Option<Weighting> {
+        let imatrix = self.options.imatrix.as_ref().filter(|_| self.options.searches(format));
+        imatrix.map(|imatrix| imatrix.weighting(layer, input))
     }
 
-    fn add(&self, sums: ErrorSums) {
+    fn cost<'w>(&self, format: Format, weighting: Option<&'w Weighting>) -> Option<Cost<'w>> {
+        self.options.searches(format).then(|| match weighting {
+            Some(Weighting::Curvature(curvature)) => Cost::Curvature(curvature),
+            Some(Weighting::Columns(columns)) => Cost::Columns(columns),
+            None => Cost::Equal,
+        })
+    }
+
+    fn rows(
+        &self,
+        matrix: &Matrix<'_>,
+        rows: Range<usize>,
+        planes: [&mut [u8]; 3],
+        scratch: &mut Scratch,
+    ) -> Result<(), ConvertError> {
+        let mut sums = ErrorSums::default();
+        let mut measure =
+            |original: &[f32], stored: &[f32]| sums.add(matrix.kind, matrix.format, original, stored);
+        self.checkpoint.rows(matrix, rows, planes, scratch, &mut measure)?;
         self.sums.lock().expect("a worker that panics ends the run").merge(sums);
+        Ok(())
     }
 }
 

@@ -1,19 +1,17 @@
-//! The safetensors container: header reader and positioned reads.
+//! The safetensors container: reader of its header.
 //!
-//! Owns the bytes of one weight file. Knows neither roles nor architectures. A file is
+//! Knows neither roles nor architectures. A file is
 //! `u64le n | n bytes of JSON {name: {dtype, shape, data_offsets}} | data`; offsets count from the data.
 //! Headers are hostile: lengths, offsets and shapes are checked against the file before anything is read.
 
 use std::fmt;
-use std::fs::File;
-use std::path::{Path, PathBuf};
-use std::time::UNIX_EPOCH;
+use std::path::Path;
 
 use serde::Deserialize;
 use serde::de::{Deserializer, Error as _, IgnoredAny, MapAccess, Visitor};
-use store::read_exact_at;
 
 use crate::ConvertError;
+use crate::source::SourceFile;
 
 /// Longest header accepted: the limit that the format's own library has.
 pub const HEADER_BYTES_MAX: u64 = 100_000_000;
@@ -29,8 +27,8 @@ pub enum HeaderError {
     #[error("the file is empty (0 bytes)")]
     Empty,
     /// A download went wrong in a known way.
-    #[error("this is {0}, not a safetensors file")]
-    NotSafetensors(&'static str),
+    #[error("this is {0}, not a file of weights")]
+    NotWeights(&'static str),
     /// The length field is impossible.
     #[error(
         "header of {header_bytes} bytes does not fit (file has {file_bytes}, limit is {HEADER_BYTES_MAX})"
@@ -44,6 +42,14 @@ pub enum HeaderError {
     /// The header is not the JSON that it should be.
     #[error("header is not valid: {0}")]
     Json(String),
+    /// A GGUF header is not as it should be.
+    #[error("at byte {at}: {why}")]
+    Gguf {
+        /// How far the header was read.
+        at: u64,
+        /// What is there.
+        why: String,
+    },
     /// A tensor lies outside the file.
     #[error("truncated: tensor {tensor} ends at byte {needed_bytes}, file has {file_bytes}")]
     Truncated {
@@ -84,18 +90,23 @@ fn header_len(start: &[u8], file_bytes: u64) -> Result<u64, HeaderError> {
     if file_bytes == 0 {
         return Err(HeaderError::Empty);
     }
-    let trimmed = start.trim_ascii_start();
-    if trimmed.starts_with(b"<!") || trimmed.get(..4).is_some_and(|s| s.eq_ignore_ascii_case(b"<htm")) {
-        return Err(HeaderError::NotSafetensors("a web page"));
-    }
-    if start.starts_with(b"version ") {
-        return Err(HeaderError::NotSafetensors("a git-lfs pointer"));
+    if let Some(what) = wrong_kind(start) {
+        return Err(HeaderError::NotWeights(what));
     }
     let header_bytes = start.first_chunk::<8>().map_or(u64::MAX, |b| u64::from_le_bytes(*b));
     if header_bytes > HEADER_BYTES_MAX || header_bytes > file_bytes.saturating_sub(LENGTH_BYTES) {
         return Err(HeaderError::Length { header_bytes, file_bytes });
     }
     Ok(header_bytes)
+}
+
+/// What a file that begins so is in place of weights, if that is known.
+pub(crate) fn wrong_kind(start: &[u8]) -> Option<&'static str> {
+    let trimmed = start.trim_ascii_start();
+    if trimmed.starts_with(b"<!") || trimmed.get(..4).is_some_and(|s| s.eq_ignore_ascii_case(b"<htm")) {
+        return Some("a web page");
+    }
+    start.starts_with(b"version ").then_some("a git-lfs pointer")
 }
 
 /// Parses the header of a file of `file_len` bytes; `bytes` are its first ones, length field included.
@@ -206,54 +217,17 @@ impl<'de> Deserialize<'de> for Entries {
     }
 }
 
-/// An open weight file.
-#[derive(Debug)]
-pub(crate) struct Shard {
-    pub(crate) path: PathBuf,
-    file: File,
-    /// Size in bytes and time of change, for the fingerprint.
-    pub(crate) bytes: u64,
-    pub(crate) modified_ns: u128,
-    /// xxh3 of length field and header.
-    pub(crate) header_hash: u64,
-}
-
-impl Shard {
-    /// Opens a file and reads its header.
-    pub(crate) fn open(path: &Path) -> Result<(Self, Vec<HeaderTensor>), ConvertError> {
-        let header = |source| ConvertError::Header { path: path.to_owned(), source };
-        let not_a_file =
-            || ConvertError::NotACheckpoint { path: path.to_owned(), why: "not a regular file".into() };
-        let file = File::open(path).map_err(|e| match path.is_dir() {
-            true => not_a_file(), // Windows does not open folders.
-            false => ConvertError::io(path, "open")(e),
-        })?;
-        let meta = file.metadata().map_err(ConvertError::io(path, "read its size"))?;
-        if !meta.is_file() {
-            return Err(not_a_file());
-        }
-        // A short file still shows whether it is a web page or empty.
-        let mut start = vec![0; meta.len().min(LENGTH_BYTES) as usize];
-        read_exact_at(&file, &mut start, 0).map_err(ConvertError::io(path, "read its header"))?;
-        let header_bytes = header_len(&start, meta.len()).map_err(header)?;
-        start.resize((LENGTH_BYTES + header_bytes) as usize, 0);
-        read_exact_at(&file, &mut start, 0).map_err(ConvertError::io(path, "read its header"))?;
-        let tensors = parse_header(&start, meta.len()).map_err(header)?;
-        let modified = meta.modified().ok().and_then(|t| t.duration_since(UNIX_EPOCH).ok());
-        let shard = Shard {
-            path: path.to_owned(),
-            file,
-            bytes: meta.len(),
-            modified_ns: modified.map_or(0, |d| d.as_nanos()),
-            header_hash: xxhash_rust::xxh3::xxh3_64(&start),
-        };
-        Ok((shard, tensors))
-    }
-
-    /// Fills `out` from byte `offset`; `tensor` is named if that fails.
-    pub(crate) fn read(&self, tensor: &str, offset: u64, out: &mut [u8]) -> Result<(), ConvertError> {
-        let bytes = out.len();
-        read_exact_at(&self.file, out, offset)
-            .map_err(|e| ConvertError::io(&self.path, format!("read {bytes} bytes of tensor {tensor}"))(e))
-    }
+/// Opens a weight file and reads its header.
+pub(crate) fn open(path: &Path) -> Result<(SourceFile, Vec<HeaderTensor>), ConvertError> {
+    let header = |source| ConvertError::Header { path: path.to_owned(), source };
+    let mut file = SourceFile::open(path)?;
+    // A short file still shows whether it is a web page or empty.
+    let mut start = vec![0; file.bytes.min(LENGTH_BYTES) as usize];
+    file.read("its header", 0, &mut start)?;
+    let header_bytes = header_len(&start, file.bytes).map_err(header)?;
+    start.resize((LENGTH_BYTES + header_bytes) as usize, 0);
+    file.read("its header", 0, &mut start)?;
+    let tensors = parse_header(&start, file.bytes).map_err(header)?;
+    file.header_hash = xxhash_rust::xxh3::xxh3_64(&start);
+    Ok((file, tensors))
 }

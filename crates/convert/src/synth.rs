@@ -18,7 +18,7 @@ use crate::ConvertError;
 use crate::options::{Kind, PackOptions};
 use crate::popularity::{OUT_GAIN, Popularity, Routing};
 use crate::random::Random;
-use crate::work::{Piece, Progress, Unit, Work, planes_mut, row_bytes};
+use crate::work::{Piece, Progress, Unit, Work, plane_bytes, planes_mut, row_bytes};
 
 /// What to make up.
 #[derive(Clone, Debug)]
@@ -80,7 +80,7 @@ fn write(
     let popularity = Popularity::new(options.routing, &plan.config, options.seed);
     let writer = StoreWriter::create(out, plan)?;
     let produce = |unit: &Unit, _: &mut ()| Ok(piece(&work, unit, popularity.as_ref(), options.seed));
-    work.run(writer, |unit| unit_bytes(&work, unit), produce, progress)?;
+    work.run(writer, |unit| unit_bytes(&work, unit), produce, |_| Ok(None), progress)?;
     Ok(out_bytes)
 }
 
@@ -159,7 +159,14 @@ fn preset(like: &str) -> Option<ModelConfig> {
     let is_hybrid = architecture != Qwen3Moe;
     let is_full = |i: usize| !is_hybrid || (i + 1).is_multiple_of(4);
     let kind = |i: usize| if is_full(i) { LayerKind::FullAttention } else { LayerKind::LinearAttention };
-    let linear = LinearAttention { n_head_k: 16, n_head_v, head_dim_k: 128, head_dim_v: 128, n_conv: 4 };
+    let linear = LinearAttention {
+        n_head_k: 16,
+        n_head_v,
+        head_dim_k: 128,
+        head_dim_v: 128,
+        n_conv: 4,
+        out_heads_tiled: false,
+    };
     let head_dim = if is_hybrid { 256 } else { 128 };
     Some(ModelConfig {
         architecture,
@@ -189,7 +196,7 @@ fn unit_bytes(work: &Work, unit: &Unit) -> u64 {
     match unit {
         Unit::Dense { idx, rows } => {
             let dense = &work.dense[*idx];
-            rows.len() as u64 * row_bytes(dense.format, dense.cols).iter().sum::<usize>() as u64
+            plane_bytes(dense.format, dense.cols, rows.len()).iter().sum::<usize>() as u64
         }
         Unit::Expert { layer, .. } => {
             ExpertLayer::stride_bytes(&work.experts[*layer].formats, &work.config) as u64
@@ -207,7 +214,7 @@ fn piece(work: &Work, unit: &Unit, popularity: Option<&Popularity>, seed: u64) -
         Unit::Dense { idx, rows } => {
             let dense @ &DensePlan { role, format, cols, .. } = &work.dense[*idx];
             let mut random = Random::new([seed, 0, *idx as u64, rows.start as u64]);
-            let mut planes = row_bytes(format, cols).map(|bytes| vec![0; rows.len() * bytes]);
+            let mut planes = plane_bytes(format, cols, rows.len()).map(|bytes| vec![0; bytes]);
             if let Some(popularity) = popularity.filter(|_| Popularity::shapes(role)) {
                 encode(dense, rows.clone(), popularity, &mut random, &mut planes);
                 return Piece::Dense(planes);
@@ -241,13 +248,17 @@ fn encode(
     random: &mut Random,
     planes: &mut [Vec<u8>; 3],
 ) {
-    let mut numbers = vec![0.0; dense.cols];
-    let ([codes, scales, biases], [n_code, n_scale, n_bias]) = (planes, row_bytes(dense.format, dense.cols));
-    for (i, row) in rows.enumerate() {
-        popularity.row(dense.role, dense.layer, row, random, &mut numbers);
-        let (codes, scales) = (&mut codes[i * n_code..][..n_code], &mut scales[i * n_scale..][..n_scale]);
-        let biases = &mut biases[i * n_bias..][..n_bias];
-        quant::encode_row(dense.format, &numbers, codes, scales, biases).expect("these are small numbers");
+    let &DensePlan { format, cols, .. } = dense;
+    let ([codes, scales, biases], [n_code, n_scale, n_bias]) = (planes, row_bytes(format, cols));
+    for (i, first) in rows.clone().step_by(format.scale_rows()).enumerate() {
+        let shared = first..rows.end.min(first + format.scale_rows());
+        let mut numbers = vec![0.0; shared.len() * cols];
+        for (row, numbers) in shared.clone().zip(numbers.chunks_exact_mut(cols)) {
+            popularity.row(dense.role, dense.layer, row, random, numbers);
+        }
+        let codes = &mut codes[(first - rows.start) * n_code..][..shared.len() * n_code];
+        let (scales, biases) = (&mut scales[i * n_scale..][..n_scale], &mut biases[i * n_bias..][..n_bias]);
+        quant::encode_rows(format, cols, &numbers, codes, scales, biases).expect("these are small numbers");
     }
 }
 
@@ -272,8 +283,14 @@ fn fill(small: Option<Role>, format: Format, std: f32, planes: [&mut [u8]; 3], r
                 w.copy_from_slice(&bits.to_le_bytes());
             }
         }
-        Format::F32 | Format::F16 => {
-            assert_eq!(format, Format::F32, "synthetic weights are affine, bf16, or small and f32");
+        Format::Fp8 => {
+            random.fill(codes);
+            // Magnitudes are 1, 1.125, …, 1.875: 1.46 as mean square.
+            codes.iter_mut().for_each(|code| *code = *code & 0x87 | 0x38);
+            fill_bf16(scales, std / 1.46);
+        }
+        _ => {
+            assert_eq!(format, Format::F32, "synthetic weights are affine, bf16, fp8, or small and f32");
             for w in codes.chunks_exact_mut(4) {
                 w.copy_from_slice(&small_weight(small, random.unit()).to_le_bytes());
             }
@@ -330,7 +347,7 @@ mod tests {
     fn weights_are_plausible() {
         // Logits that overflow or vanish: weights off centre or of the wrong size, decay that is not one.
         let dir = tempfile::tempdir().unwrap();
-        for bits in [Bits::N(2), Bits::N(3), Bits::N(8), Bits::Source] {
+        for bits in [Bits::N(2), Bits::N(3), Bits::N(8), Bits::Fp8, Bits::Source] {
             let store = small_store(&dir.path().join(bits.to_string()), bits, 1);
             let verified = store.verify(&mut |_| ()).unwrap();
             assert!(verified.problems.is_empty(), "{bits}: {:?}", verified.problems);

@@ -12,7 +12,8 @@ use quant::Format;
 use store::{DensePlan, ExpertLayer, ExpertPlan, ModelConfig, StorePlan, StoreWriter};
 
 use crate::ConvertError;
-use crate::checkpoint::role_in_layer;
+use crate::arrival::Arrivals;
+use crate::assembly::role_in_layer;
 
 /// How far a conversion is.
 #[derive(Clone, Debug)]
@@ -61,7 +62,9 @@ impl Work {
     pub(crate) fn new(plan: &StorePlan) -> Self {
         let mut units = Vec::new();
         for (idx, dense) in plan.dense.iter().enumerate() {
-            let block = (BLOCK_NUMBERS / dense.cols).max(1);
+            // Rows that share scales stay together.
+            let shared = dense.format.scale_rows();
+            let block = (BLOCK_NUMBERS / dense.cols / shared).max(1) * shared;
             units.extend(
                 (0..dense.rows)
                     .step_by(block)
@@ -75,15 +78,17 @@ impl Work {
         Self { config, dense, experts, units }
     }
 
-    /// Makes and writes all units that `writer` lacks, then finishes the store.
+    /// Makes and writes all units that `writer` lacks, then finishes the store. `arrivals` is told which units these
+    /// are, and may bring them into another order.
     ///
     /// `produce` makes a unit's piece, on any thread, with a scratch of its own; `unit_bytes` is what a unit counts
     /// for in `progress`.
-    pub(crate) fn run<S: Default>(
+    pub(crate) fn run<'a, S: Default>(
         &self,
         mut writer: StoreWriter,
         unit_bytes: impl Fn(&Unit) -> u64,
         produce: impl Fn(&Unit, &mut S) -> Result<Piece, ConvertError> + Sync,
+        arrivals: impl FnOnce(&mut [&Unit]) -> Result<Option<Arrivals<'a>>, ConvertError>,
         progress: &mut dyn FnMut(Progress),
     ) -> Result<(), ConvertError> {
         let total_bytes = self.units.iter().map(&unit_bytes).sum();
@@ -91,9 +96,11 @@ impl Work {
             Unit::Dense { idx, .. } => writer.has_dense(idx),
             Unit::Expert { layer, expert } => writer.has_expert(layer, expert),
         };
-        let (there, missing): (Vec<&Unit>, Vec<&Unit>) = self.units.iter().partition(|unit| is_there(unit));
+        let (there, mut missing): (Vec<&Unit>, Vec<&Unit>) =
+            self.units.iter().partition(|unit| is_there(unit));
         let mut done_bytes = there.into_iter().map(&unit_bytes).sum();
         progress(Progress { done_bytes, total_bytes, what: "starting".into() });
+        let arrivals = arrivals(&mut missing)?;
 
         let mut blocks_left = vec![0usize; self.dense.len()];
         for unit in &missing {
@@ -106,9 +113,14 @@ impl Work {
             self.write(&mut writer, unit, piece, &mut blocks_left)?;
             done_bytes += unit_bytes(unit);
             progress(Progress { done_bytes, total_bytes, what: self.name(unit) });
+            arrivals.iter().for_each(|arrivals| arrivals.done(i));
             Ok(())
         };
-        in_parallel(missing.len(), self.n_worker(), |i, scratch| produce(missing[i], scratch), consume)?;
+        let produce = |i: usize, scratch: &mut S| {
+            arrivals.iter().try_for_each(|arrivals| arrivals.need(i))?;
+            produce(missing[i], scratch)
+        };
+        in_parallel(missing.len(), self.n_worker(), produce, consume)?;
         progress(Progress { done_bytes, total_bytes, what: "finishing".into() });
         Ok(writer.finish()?)
     }
@@ -127,10 +139,10 @@ impl Work {
             (Unit::Dense { idx, rows }, Piece::Dense(planes)) => {
                 let DensePlan { format, rows: n_row, cols, .. } = self.dense[*idx];
                 let places = format.planes(n_row, cols);
-                for ((place, row_bytes), bytes) in places.into_iter().zip(row_bytes(format, cols)).zip(planes)
-                {
+                let starts = plane_bytes(format, cols, rows.start);
+                for ((place, start), bytes) in places.into_iter().zip(starts).zip(planes) {
                     if !bytes.is_empty() {
-                        writer.write_dense(*idx, place.start + rows.start * row_bytes, &bytes)?;
+                        writer.write_dense(*idx, place.start + start, &bytes)?;
                     }
                 }
                 blocks_left[*idx] -= 1;
@@ -163,8 +175,12 @@ impl Work {
 
 /// Bytes of a row in each plane.
 pub(crate) fn row_bytes(format: Format, cols: usize) -> [usize; 3] {
-    let groups = format.row_groups(cols) * 2;
-    [format.row_bytes(cols), groups, groups]
+    [format.row_bytes(cols), format.scale_row_bytes(cols), format.bias_row_bytes(cols)]
+}
+
+/// Bytes of the first `rows` rows in each plane.
+pub(crate) fn plane_bytes(format: Format, cols: usize, rows: usize) -> [usize; 3] {
+    format.row_planes(0..rows, cols).map(|range| range.len())
 }
 
 /// The planes of a matrix stored in one piece.

@@ -192,12 +192,8 @@ fn what_is_not_implemented_is_refused() {
             json!({"type": "yarn", "factor": 4, "original_max_position_embeddings": 9, "beta_fast": 8}),
             "yarn with beta_fast 8",
         ),
-        ("quantization_config", json!({"quant_method": "fp8"}), "quantized already"),
-        ("quantization", json!({"group_size": 64, "bits": 4, "mode": "affine"}), "quantization: affine"),
-        ("quantization_config", json!({"bits": 4}), "not supported yet"),
     ] {
-        let says = says.replace("quantized", "quantised");
-        check_refused(NEXT, json!({ key: value }), &says);
+        check_refused(NEXT, json!({ key: value }), says);
     }
     let linear = json!(["linear_attention", "full_attention", "full_attention", "full_attention"]);
     check_refused(QWEN3, json!({"layer_types": linear}), "qwen3_moe has no linear_attention layers");
@@ -214,9 +210,6 @@ fn what_is_not_implemented_is_refused() {
             "{error}"
         );
     }
-    let mut tiny = Tiny::new(QWEN35, 1);
-    tiny.config["quantization_config"] = json!({"quant_method": "fp8"});
-    assert!(open(&tiny).unwrap_err().to_string().contains("fp8"));
     for bad in ["", "[]", "{\"model_type\"", "nul"] {
         let dir = tempfile::tempdir().unwrap();
         std::fs::write(dir.path().join("config.json"), bad).unwrap();

@@ -96,7 +96,8 @@ pub fn common_prefix(a: &[u32], b: &[u32]) -> usize {
 /// Generates one answer.
 ///
 /// `prompt` is the whole timeline from position 0. The first `model.pos()` tokens of it must be what the
-/// model was fed before; the rest, at least one token, is fed here. Returning `Break` from `on_event` ends
+/// model was fed before; the rest is fed here: at least one token, unless the logits behind the prompt are known
+/// ([`TokenModel::has_logits`]). Returning `Break` from `on_event` ends
 /// the answer: between two chunks of the prompt, or after the current token. Text that was held back (an
 /// unfinished character, a possible tag) still comes out as events then. The model stays usable after that;
 /// after an error it is in the state that [`TokenModel::feed`] documents.
@@ -108,7 +109,7 @@ pub fn generate(
     on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
 ) -> Result<Outcome, GenerateError> {
     let n_reused = model.pos();
-    check_prompt(prompt, n_reused, model.n_ctx())?;
+    check_prompt(prompt, n_reused, model)?;
     let mut generation = Generation::new(tokenizer, model.n_vocab(), prompt, model.n_ctx(), options.clone())?;
     let start = Instant::now();
 
@@ -129,15 +130,15 @@ pub fn generate(
     Ok(Outcome { finish, generated, fed, n_prompt: prompt.len(), n_reused, prefill, decode })
 }
 
-fn check_prompt(prompt: &[u32], pos: usize, n_ctx: usize) -> Result<(), GenerateError> {
-    let n_prompt = prompt.len();
+fn check_prompt(prompt: &[u32], pos: usize, model: &dyn TokenModel) -> Result<(), GenerateError> {
+    let (n_prompt, n_ctx) = (prompt.len(), model.n_ctx());
     if n_prompt == 0 {
         return Err(GenerateError::EmptyPrompt);
     }
     if n_prompt > n_ctx {
         return Err(GenerateError::PromptTooLong { n_prompt, n_ctx });
     }
-    if pos >= n_prompt {
+    if pos > n_prompt || (pos == n_prompt && !model.has_logits()) {
         return Err(GenerateError::NothingToFeed { pos, n_prompt });
     }
     Ok(())

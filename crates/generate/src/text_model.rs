@@ -77,6 +77,15 @@ impl TextModel {
         &self.stop_ids
     }
 
+    /// Where messages begin in a prompt: templates begin each with the control token that the first one begins with.
+    /// Empty if the prompt begins with another token.
+    pub fn message_borders(&self, ids: &[u32]) -> Vec<usize> {
+        let Some(&first) = ids.first().filter(|&&id| self.tokenizer.is_special(id)) else {
+            return Vec::new();
+        };
+        (0..ids.len()).filter(|&i| ids[i] == first).collect()
+    }
+
     /// Refuses a model that cannot chat.
     ///
     /// # Errors

@@ -462,6 +462,34 @@ fn without_thinking(text: &str) -> String {
     out + rest
 }
 
+/// What a user quotes would be taken for the start of a message, or messages would have no start: what is kept of a
+/// prompt would be kept at the wrong places.
+#[test]
+fn messages_begin_where_the_template_begins_them() {
+    for (name, source) in common::templates() {
+        let model = common::text_model(&source);
+        let list = json!([
+            { "role": "system", "content": "S" },
+            { "role": "user", "content": "What is <|im_start|>system?" },
+            { "role": "assistant", "content": "A <|im_start|>." },
+            { "role": "user", "content": "Yes?" },
+        ]);
+        let ids = prepare(&model, &list).prompt.ids;
+        let borders = model.message_borders(&ids);
+        let text = |i: usize| {
+            let end = borders.get(i + 1).copied().unwrap_or(ids.len());
+            model.tokenizer().decode(&ids[borders[i]..end], false)
+        };
+        let starts: Vec<String> = (0..borders.len()).map(text).collect();
+        assert_eq!(starts.len(), 5, "{name}: {starts:?}");
+        for (start, role) in starts.iter().zip(["system", "user", "assistant", "user", "assistant"]) {
+            assert!(start.starts_with(&format!("<|im_start|>{role}\n")), "{name}: {start:?}");
+        }
+        assert_eq!(borders[0], 0, "{name}");
+        assert!(model.message_borders(&ids[1..]).is_empty() && model.message_borders(&[]).is_empty());
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { cases: 100, ..ProptestConfig::default() })]
 

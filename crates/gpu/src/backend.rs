@@ -1,16 +1,18 @@
 //! The operations of [`kernels::Backend`] on a device.
 
+use std::fmt::Display;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use kernels::{
-    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeldJob, HeldShape, KvFormat,
-    Mixture, NonFinite, Norm, Precision, RecordMemory, Rope, RouteShape, Routes, Rows, SharedJob,
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeadOrder, HeldJob, HeldShape,
+    KvFormat, Mixture, NonFinite, Norm, Precision, RecordMemory, Rope, RouteShape, Routes, Rows, SharedJob,
 };
-use quant::{Matrix, MatrixRef};
+use quant::{Format, Matrix, MatrixRef};
 
 use crate::context::{Bind, Buf, Context, lock};
+use crate::format::is_read;
 use crate::memory::{GpuTensor, GpuWeights, RecordSlab, RecordSlabs, Slabs};
 use crate::ops::attention::{HEAD_DIM_MAX, HeadNorms, Heads};
 use crate::ops::delta_net::{
@@ -51,10 +53,7 @@ impl Gpu {
     /// There is none, it lacks something, its driver refuses, or it computes wrong results.
     pub fn open(index: Option<usize>) -> Result<Self, GpuError> {
         let gpu = Self::open_untested(index)?;
-        if std::env::var_os("FLASH_MOE_GPU_SELFTEST").is_some_and(|value| value == "off") {
-            return Ok(gpu);
-        }
-        gpu.self_test()
+        if is_trusted() { Ok(gpu) } else { gpu.self_test() }
     }
 
     /// As [`Self::open`], whatever it computes.
@@ -127,8 +126,14 @@ impl Gpu {
         delta: Option<DeltaShape>,
         n_expert: usize,
     ) -> Result<(), GpuError> {
-        let delta =
-            delta.unwrap_or(DeltaShape { n_head_k: 0, n_head_v: 0, head_dim_k: 0, head_dim_v: 0, n_conv: 0 });
+        let delta = delta.unwrap_or(DeltaShape {
+            n_head_k: 0,
+            n_head_v: 0,
+            head_dim_k: 0,
+            head_dim_v: 0,
+            n_conv: 0,
+            out_order: HeadOrder::Grouped,
+        });
         let most = [
             ("experts a layer", n_expert, N_EXPERT_MAX),
             ("dims of an attention head", attention.head_dim, HEAD_DIM_MAX),
@@ -143,6 +148,36 @@ impl Gpu {
             why: format!("the model has {n} {what}, kernels are made for {most} at most"),
         };
         most.into_iter().find(|&(_, n, most)| most < n).map_or(Ok(()), |over| Err(refused(over)))
+    }
+
+    /// Has it pass a test with each of these formats, of which some may come often; with each the name of a matrix that
+    /// has it. If the environment says `FLASH_MOE_GPU_SELFTEST=off`, only looks whether there are kernels for all. What
+    /// it held before is lost.
+    ///
+    /// # Errors
+    /// There are no kernels for a format, or results are wrong.
+    pub fn for_formats<N: Display>(
+        self,
+        matrices: impl IntoIterator<Item = (Format, N)>,
+    ) -> Result<Self, GpuError> {
+        let name = self.adapter().name.clone();
+        let refused = |why| GpuError::Refused { name, why };
+        let mut formats = Vec::new();
+        for (format, matrix) in matrices {
+            if !is_read(format) {
+                return Err(refused(format!(
+                    "it has no kernels for weights in {format}, as {matrix} has them"
+                )));
+            }
+            if !formats.contains(&format) {
+                formats.push(format);
+            }
+        }
+        if is_trusted() {
+            return Ok(self);
+        }
+        selftest::check_formats(&self, &formats).map_err(refused)?;
+        Ok(Self::on(self.context))
     }
 
     fn is_step(&self) -> bool {
@@ -250,6 +285,11 @@ impl Gpu {
             }
         });
     }
+}
+
+/// Whether its user takes the device's results as they are.
+fn is_trusted() -> bool {
+    std::env::var_os("FLASH_MOE_GPU_SELFTEST").is_some_and(|value| value == "off")
 }
 
 /// Cosines and sines of the last positions that were rotated.

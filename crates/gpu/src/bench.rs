@@ -2,7 +2,7 @@
 
 use std::io::{self, Write};
 
-use quant::Format;
+use quant::{Block, Format};
 
 use crate::context::{Buf, Context};
 use crate::kernel::Access;
@@ -72,8 +72,13 @@ pub fn products(out: &mut dyn Write) -> io::Result<()> {
     bench.cuts(out, "plain floats", &floats, FLOAT_CUTS)?;
     let tokens = [1, 2, 4, 8].map(|n_token| (a4, 4096, 4096, n_token));
     bench.cuts(out, "tokens", &tokens, TOKEN_CUTS)?;
+    let rows = [4096, 16384, 248_320].into_iter();
+    let blocks: Vec<Shape> = rows.flat_map(|rows| OTHERS.map(|format| (format, rows, 4096, 1))).collect();
+    bench.cuts(out, "other formats", &blocks, OTHER_CUTS)?;
     for (name, d_model, d_ff, n, n_pair) in [("35B", 2048, 512, 256, 8), ("397B", 4096, 1024, 64, 10)] {
-        bench.experts(out, name, [d_model, d_ff], n, n_pair)?;
+        for format in [a4].into_iter().chain(OTHERS) {
+            bench.experts(out, (name, format), [d_model, d_ff], n, n_pair)?;
+        }
     }
     match bench.context.failure() {
         Some(error) => Err(io::Error::other(error)),
@@ -83,6 +88,17 @@ pub fn products(out: &mut dyn Write) -> io::Result<()> {
 
 /// Format, rows, columns, tokens.
 type Shape = (Format, usize, usize, usize);
+
+/// Those of checkpoints.
+const OTHERS: [Format; 7] = [
+    Format::Block(Block::Q8_0),
+    Format::Block(Block::Q4K),
+    Format::Block(Block::Q5K),
+    Format::Block(Block::Q6K),
+    Format::Block(Block::Iq4Xs),
+    Format::Block(Block::Mxfp4),
+    Format::Mxfp4,
+];
 
 fn affine(bits: u8) -> Format {
     Format::Affine { bits, group: 64 }
@@ -124,6 +140,15 @@ const FLOAT_CUTS: &[Tuning] = &[
     cut(Form::Float, 256, 4, 1, 1),
     cut(Form::Float, 256, 4, 2, 1),
     cut(Form::Float, 256, 8, 1, 1),
+];
+const OTHER_CUTS: &[Tuning] = &[
+    cut(Form::Float, 256, 4, 1, 1),
+    cut(Form::Dot, 256, 1, 2, 1),
+    cut(Form::Dot, 256, 2, 1, 1),
+    cut(Form::Dot, 256, 2, 2, 1),
+    cut(Form::Dot, 256, 4, 1, 1),
+    cut(Form::Dot, 256, 2, 1, 8),
+    cut(Form::Dot, 512, 2, 1, 4),
 ];
 const TOKEN_CUTS: &[Tuning] =
     &[cut(Form::Float, 256, 4, 1, 1), cut(Form::Dot, 256, 2, 1, 1), cut(Form::Dot, 256, 4, 1, 1)];
@@ -262,12 +287,11 @@ impl Bench {
     fn experts(
         &self,
         out: &mut dyn Write,
-        name: &str,
+        (name, format): (&str, Format),
         [d_model, d_ff]: [usize; 2],
         n: usize,
         n_pair: usize,
     ) -> io::Result<()> {
-        let format = affine(4);
         let shapes = [(d_ff, d_model), (d_ff, d_model), (d_model, d_ff)];
         let (mut planes, mut record_words) = ([[0; 3]; 3], 0);
         for (planes, (rows, cols)) in planes.iter_mut().zip(shapes) {
@@ -296,7 +320,7 @@ impl Bench {
         };
         writeln!(
             out,
-            "\n{name}: {n_pair} of {n} experts, d_model {d_model}, d_ff {d_ff}: us, GB/s, share of copies\n\
+            "\n{name}: {n_pair} of {n} experts in {format}, d_model {d_model}, d_ff {d_ff}: us, GB/s, share of copies\n\
              {:<14}{:>32}{:>32}",
             "", "gate and up", "down"
         )?;

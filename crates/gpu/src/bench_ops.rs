@@ -5,7 +5,7 @@ use std::error::Error;
 use std::io::{self, Write};
 use std::time::Instant;
 
-use kernels::{AttentionShape, DeltaShape, KvFormat, Rows};
+use kernels::{AttentionShape, DeltaShape, HeadOrder, KvFormat, Rows};
 
 use crate::context::{Buf, Context};
 use crate::ops::attention::{HeadNorms, Heads};
@@ -30,7 +30,14 @@ const MODELS: [Model; 2] = [
         d_model: 2048,
         n_expert: 256,
         k: 8,
-        delta: DeltaShape { n_head_k: 16, n_head_v: 32, head_dim_k: 128, head_dim_v: 128, n_conv: 4 },
+        delta: DeltaShape {
+            n_head_k: 16,
+            n_head_v: 32,
+            head_dim_k: 128,
+            head_dim_v: 128,
+            n_conv: 4,
+            out_order: HeadOrder::Grouped,
+        },
         attention: AttentionShape { n_head: 16, n_head_kv: 2, head_dim: 256, gated: true },
     },
     Model {
@@ -38,7 +45,14 @@ const MODELS: [Model; 2] = [
         d_model: 4096,
         n_expert: 512,
         k: 10,
-        delta: DeltaShape { n_head_k: 16, n_head_v: 64, head_dim_k: 128, head_dim_v: 128, n_conv: 4 },
+        delta: DeltaShape {
+            n_head_k: 16,
+            n_head_v: 64,
+            head_dim_k: 128,
+            head_dim_v: 128,
+            n_conv: 4,
+            out_order: HeadOrder::Grouped,
+        },
         attention: AttentionShape { n_head: 32, n_head_kv: 2, head_dim: 256, gated: true },
     },
 ];

@@ -4,16 +4,29 @@ use std::error::Error;
 use std::io::Write;
 use std::time::Instant;
 
-use quant::Format;
+use quant::{Block, Format};
 
 use crate::context::{Buf, Context};
 use crate::ops::experts_prompt::Jobs;
 use crate::ops::prompt_tile::Tile;
 use crate::ops::{MatrixAt, Product, Records};
 
+/// For every shape.
 const FORMAT: Format = Format::Affine { bits: 4, group: 64 };
+/// For one.
+const OTHERS: [Format; 8] = [
+    Format::Affine { bits: 8, group: 64 },
+    Format::Block(Block::Q8_0),
+    Format::Block(Block::Q4K),
+    Format::Block(Block::Q5K),
+    Format::Block(Block::Q6K),
+    Format::Block(Block::Iq4Xs),
+    Format::Block(Block::Mxfp4),
+    Format::Mxfp4,
+];
 /// Rows, columns.
 const SHAPES: [(usize, usize); 4] = [(2048, 2048), (8192, 2048), (4096, 4096), (12288, 4096)];
+const OTHER_SHAPE: (usize, usize) = (4096, 4096);
 const TOKENS: [usize; 3] = [128, 512, 2048];
 /// Name, d_model, d_ff, experts.
 const EXPERTS: [(&str, usize, usize, usize); 2] = [("35B", 2048, 512, 256), ("397B", 4096, 1024, 64)];
@@ -31,8 +44,8 @@ const REPEATS_MAX: f64 = 200.0;
 /// There is no adapter, it fails, or `out` does.
 pub fn run(adapter: Option<usize>, out: &mut dyn Write) -> Result<(), Box<dyn Error>> {
     let context = Context::open(adapter)?;
-    writeln!(out, "{}, {}, {FORMAT}, TFLOPS", context.report.name, context.report.driver)?;
-    write!(out, "{:30} {:>10} {:>8}", "product", "ms", "chosen")?;
+    writeln!(out, "{}, {}, TFLOPS", context.report.name, context.report.driver)?;
+    write!(out, "{:42} {:>10} {:>8}", "product", "ms", "chosen")?;
     for tile in tiles(&context) {
         let kind = if matches!(tile, Tile::Coop { .. }) { "coop" } else { "tile" };
         write!(out, " {:>9}", format!("{kind} {}", tile.tokens()))?;
@@ -40,13 +53,20 @@ pub fn run(adapter: Option<usize>, out: &mut dyn Write) -> Result<(), Box<dyn Er
     writeln!(out)?;
     for (rows, cols) in SHAPES {
         for n_token in TOKENS {
-            matmul(&context, (rows, cols, n_token), out)?;
+            matmul(&context, FORMAT, (rows, cols, n_token), out)?;
+        }
+    }
+    for format in OTHERS {
+        for n_token in TOKENS {
+            matmul(&context, format, (OTHER_SHAPE.0, OTHER_SHAPE.1, n_token), out)?;
         }
     }
     for (name, d_model, d_ff, n_expert) in EXPERTS {
         for n_token in EXPERT_TOKENS {
-            let what = format!("experts of {name}, {n_token} tokens");
-            experts(&context, &what, (d_model, d_ff, n_expert), n_token, out)?;
+            for format in [FORMAT].into_iter().chain(OTHERS) {
+                let what = format!("experts of {name} in {format}, {n_token} tokens");
+                experts(&context, (&what, format), (d_model, d_ff, n_expert), n_token, out)?;
+            }
         }
     }
     context.failure().map_or(Ok(()), |error| Err(error.into()))
@@ -54,17 +74,18 @@ pub fn run(adapter: Option<usize>, out: &mut dyn Write) -> Result<(), Box<dyn Er
 
 fn matmul(
     context: &Context,
+    format: Format,
     (rows, cols, n_token): (usize, usize, usize),
     out: &mut dyn Write,
 ) -> std::io::Result<()> {
-    let (w, x) = (weights(context, FORMAT.matrix_bytes(rows, cols)), weights(context, n_token * cols * 4));
+    let (w, x) = (weights(context, format.matrix_bytes(rows, cols)), weights(context, n_token * cols * 4));
     let result = context.buffer((n_token * rows * 4) as u64);
-    let planes = FORMAT.planes(rows, cols).map(|plane| (plane.start / 4) as u32);
-    let w = MatrixAt { format: FORMAT, rows, cols, buf: w.bind(), planes };
+    let planes = format.planes(rows, cols).map(|plane| (plane.start / 4) as u32);
+    let w = MatrixAt { format, rows, cols, buf: w.bind(), planes };
     let product = Product { w, out: result.bind(), stride: rows, at: 0 };
     let flops = 2.0 * (rows * cols * n_token) as f64;
     let chosen = time_s(context, || context.matmul_prompt(&[product], x.bind(), 0, n_token));
-    let what = format!("{rows}x{cols}, {n_token} tokens");
+    let what = format!("{rows}x{cols} in {format}, {n_token} tokens");
     let each: Vec<_> = tiles(context)
         .map(|tile| {
             time_s(context, || context.matmul_tiled(tile, &product, (x.bind(), 0, n_token), &mut None))
@@ -75,7 +96,7 @@ fn matmul(
 
 fn experts(
     context: &Context,
-    what: &str,
+    (what, format): (&str, Format),
     (d_model, d_ff, n_expert): (usize, usize, usize),
     n_token: usize,
     out: &mut dyn Write,
@@ -83,10 +104,10 @@ fn experts(
     let mut record_bytes = 0;
     let planes = [(d_ff, d_model), (d_ff, d_model), (d_model, d_ff)].map(|(rows, cols)| {
         let start = record_bytes;
-        record_bytes += FORMAT.matrix_bytes(rows, cols);
-        FORMAT.planes(rows, cols).map(|plane| ((start + plane.start) / 4) as u32)
+        record_bytes += format.matrix_bytes(rows, cols);
+        format.planes(rows, cols).map(|plane| ((start + plane.start) / 4) as u32)
     });
-    let records = Records { formats: [FORMAT; 3], d_model, d_ff, planes };
+    let records = Records { formats: [format; 3], d_model, d_ff, planes };
     let n_pair = n_token * N_EXPERT_USED;
     let (words, n_pair_max) = jobs(n_expert, n_token, record_bytes / 4);
     let slab = weights(context, n_expert * record_bytes);
@@ -173,7 +194,7 @@ fn write_row(
     each_s: &[f64],
 ) -> std::io::Result<()> {
     let tflops = |seconds: f64| flops / seconds / 1e12;
-    write!(out, "{what:30} {:10.3} {:8.3}", chosen_s * 1e3, tflops(chosen_s))?;
+    write!(out, "{what:42} {:10.3} {:8.3}", chosen_s * 1e3, tflops(chosen_s))?;
     for &seconds in each_s {
         write!(out, " {:9.3}", tflops(seconds))?;
     }

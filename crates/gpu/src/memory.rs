@@ -91,7 +91,9 @@ impl Slabs {
     /// Copies a matrix to the device.
     pub(crate) fn upload(&self, context: &Context, matrix: &Matrix) -> GpuWeights {
         let (format, rows, cols, view) = (matrix.format(), matrix.rows(), matrix.cols(), matrix.view());
-        let fits = |rows: usize| format.matrix_bytes(rows, cols) as u64 <= context.binding_bytes_max();
+        // Kernels count a matrix's bytes in words of 32 bits.
+        let bytes_max = context.binding_bytes_max().min(u32::MAX.into());
+        let fits = |rows: usize| format.matrix_bytes(rows, cols) as u64 <= bytes_max;
         let mut block_rows = rows;
         while !fits(block_rows) && 1 < block_rows {
             block_rows = block_rows.div_ceil(2);
@@ -113,8 +115,8 @@ impl Slabs {
         rows: usize,
     ) -> (Arc<Buf>, [u32; 3]) {
         let (buf, start) = self.room(context, w.format.matrix_bytes(rows, w.cols) as u64);
-        let groups_bytes = w.format.row_groups(w.cols) * 2;
-        let row_bytes = [w.format.row_bytes(w.cols), groups_bytes, groups_bytes];
+        let (format, cols) = (w.format, w.cols);
+        let row_bytes = [format.row_bytes(cols), format.scale_row_bytes(cols), format.bias_row_bytes(cols)];
         let planes = w.format.planes(rows, w.cols).map(|plane| start + plane.start as u64);
         for ((bytes, n), at) in [w.codes, w.scales, w.biases].into_iter().zip(row_bytes).zip(planes) {
             context.write_large(&buf, at, &bytes[first_row * n..(first_row + rows) * n]);

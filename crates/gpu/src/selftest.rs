@@ -6,13 +6,14 @@
 use std::sync::Arc;
 
 use kernels::{
-    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Norm, Precision,
-    RecordMemory, Reference, Rope, RouteShape, Routes, Rows, SharedJob,
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeadOrder, KvFormat, Norm,
+    Precision, RecordMemory, Reference, Rope, RouteShape, Routes, Rows, SharedJob,
 };
-use quant::{Buffer, Format, Matrix, MatrixRef};
+use quant::{Block, Buffer, Format, Matrix, MatrixRef};
 
 use crate::Gpu;
 use crate::context::{Buf, Context};
+use crate::memory::GpuTensor;
 use crate::ops::route::{PAIR_WORDS, RouteStep, Router, WEIGHT_WORD, routes_words};
 
 /// Ten times what kernels' tests allow, relative to the larger of a number and the root mean square of its result.
@@ -22,6 +23,8 @@ const ATTENTION_BOUND: f64 = 2e-3;
 
 const A4: Format = Format::Affine { bits: 4, group: 64 };
 const A8: Format = Format::Affine { bits: 8, group: 32 };
+/// Formats that [`check`] computes products with.
+const CHECKED: [Format; 3] = [A4, A8, Format::Bf16];
 /// Tokens of a prompt.
 const N_PROMPT: usize = 9;
 
@@ -44,32 +47,64 @@ pub(crate) fn check(gpu: &Gpu) -> Result<(), String> {
 }
 
 fn check_against(gpu: &Gpu, exact: impl FnOnce() -> Vec<Vec<f32>>) -> Result<(), String> {
-    let records = Records::new(gpu).map_err(|error| error.to_string())?;
-    let run = cases(gpu, &records).into_iter().flat_map(|case| case(gpu)).collect::<Vec<_>>();
+    let records = Records::new(gpu, A4, DIMS).map_err(|error| error.to_string())?;
+    let run: Vec<_> = cases(gpu, &records).into_iter().flat_map(|case| case(gpu)).collect();
     let routing = Routing::new(&gpu.context);
     routing.run(&gpu.context);
-
-    let mut got: Vec<Vec<f32>> = run.iter().map(|made| vec![0.0; made.tensor.len]).collect();
-    let mut parts: Vec<(&Buf, u64, &mut [u8])> =
-        run.iter().map(|made| &made.tensor.buf).zip(got.iter_mut()).map(part).collect();
     let mut words = routing.room();
-    parts.extend(routing.parts(&mut words));
-    gpu.context.read_all(&mut parts);
-    if let Some(error) = gpu.failure() {
-        return Err(format!("it failed in its self-test: {error}"));
-    }
-
-    for ((made, got), want) in run.iter().zip(&got).zip(exact()) {
-        judge(&made.what, off(got, &want), made.bound)?;
-    }
+    let got = read(gpu, &run, routing.parts(&mut words))?;
+    compare(&run, &got, &exact())?;
     routing.judge(&words)
 }
 
 /// What the reference makes.
 fn exact() -> Vec<Vec<f32>> {
-    let records = Records::new(&Reference).expect("the reference takes any memory");
-    let run = cases(&Reference, &records).into_iter().flat_map(|case| case(&Reference));
-    run.map(|made| made.tensor).collect()
+    let records = Records::new(&Reference, A4, DIMS).expect("the reference takes any memory");
+    made_by_reference(cases(&Reference, &records))
+}
+
+fn made_by_reference(cases: Vec<Case<'_, Reference>>) -> Vec<Vec<f32>> {
+    cases.into_iter().flat_map(|case| case(&Reference)).map(|made| made.tensor).collect()
+}
+
+/// Runs what reads matrices in these formats, but for those of [`check`]; the first result that is wrong, in words.
+pub(crate) fn check_formats(gpu: &Gpu, formats: &[Format]) -> Result<(), String> {
+    for (i, format) in formats.iter().enumerate() {
+        if !CHECKED.contains(format) && !formats[..i].contains(format) {
+            check_format(gpu, *format)?;
+        }
+    }
+    Ok(())
+}
+
+fn check_format(gpu: &Gpu, format: Format) -> Result<(), String> {
+    let records = Records::new(gpu, format, FORMAT_DIMS).map_err(|error| error.to_string())?;
+    let run: Vec<_> = cases_of(gpu, &records).into_iter().flat_map(|case| case(gpu)).collect();
+    let got = read(gpu, &run, std::iter::empty())?;
+    let records = Records::new(&Reference, format, FORMAT_DIMS).expect("the reference takes any memory");
+    compare(&run, &got, &made_by_reference(cases_of(&Reference, &records)))
+}
+
+/// What the device made, and some parts of other buffers with it.
+fn read<'a>(
+    gpu: &Gpu,
+    run: &'a [Made<GpuTensor>],
+    others: impl Iterator<Item = (&'a Buf, u64, &'a mut [u8])>,
+) -> Result<Vec<Vec<f32>>, String> {
+    let mut got: Vec<Vec<f32>> = run.iter().map(|made| vec![0.0; made.tensor.len]).collect();
+    let mut parts: Vec<(&Buf, u64, &mut [u8])> =
+        run.iter().map(|made| &made.tensor.buf).zip(got.iter_mut()).map(part).collect();
+    others.for_each(|other| parts.push(other));
+    gpu.context.read_all(&mut parts);
+    match gpu.failure() {
+        Some(error) => Err(format!("it failed in its self-test: {error}")),
+        None => Ok(got),
+    }
+}
+
+fn compare(run: &[Made<GpuTensor>], got: &[Vec<f32>], want: &[Vec<f32>]) -> Result<(), String> {
+    let mut all = run.iter().zip(got).zip(want);
+    all.try_for_each(|((made, got), want)| judge(&made.what, off(got, want), made.bound))
 }
 
 fn part<'a>((buf, out): (&'a Buf, &'a mut Vec<f32>)) -> (&'a Buf, u64, &'a mut [u8]) {
@@ -103,14 +138,28 @@ fn cases<'a, B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>>(
 ) -> Vec<Case<'a, B>> {
     let mut inputs = Inputs { backend, state: 1 };
     let mut cases = inputs.sums();
-    for format in [A4, A8, Format::Bf16] {
+    for format in CHECKED {
         cases.extend([1, N_PROMPT].map(|n_token| inputs.products(format, n_token)));
     }
-    cases.push(inputs.embed());
+    cases.push(inputs.embed(A4));
     cases.extend([1, N_PROMPT].map(|n_token| inputs.experts(records, n_token)));
     let attentions = [(2, 150, 1), (2, 0, N_PROMPT), (48, 3, 2)];
     cases.extend(attentions.map(|(n_head_kv, pos, n_token)| inputs.attention(n_head_kv, pos, n_token)));
     cases.extend([1, 70].map(|n_token| inputs.delta_net(n_token)));
+    cases
+}
+
+/// All operations with matrices in the format of the records.
+fn cases_of<'a, B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>>(
+    backend: &B,
+    records: &'a Records,
+) -> Vec<Case<'a, B>> {
+    let (mut inputs, format) = (Inputs { backend, state: 1 }, records.format);
+    let mut cases = vec![inputs.embed(format)];
+    for n_token in [1, N_PROMPT] {
+        cases.push(inputs.products(format, n_token));
+        cases.push(inputs.experts(records, n_token));
+    }
     cases
 }
 
@@ -146,7 +195,7 @@ impl<B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>> Inputs<'_, B> {
 
     fn products(&mut self, format: Format, n_token: usize) -> Case<'static, B> {
         // More chunks than a subgroup has threads, and not a power of two.
-        let (rows, cols) = ([45, 18], 64 * 17);
+        let (rows, cols) = ([45, 18], format.run_cols().max(64) * 17);
         let w = rows.map(|rows| self.matrix(format, rows, cols));
         let x = self.tensor((n_token + 1) * cols);
         Box::new(move |backend| {
@@ -159,13 +208,13 @@ impl<B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>> Inputs<'_, B> {
         })
     }
 
-    fn embed(&mut self) -> Case<'static, B> {
-        let (cols, ids) = (192, [10, 0, 3, 3, 7]);
-        let w = self.matrix(A4, 11, cols);
+    fn embed(&mut self, format: Format) -> Case<'static, B> {
+        let (cols, ids) = (3 * format.run_cols().max(32), [10, 0, 3, 3, 7]);
+        let w = self.matrix(format, 11, cols);
         Box::new(move |backend| {
             let mut out = backend.zeros(ids.len() * cols);
             backend.embed(&w, &ids, &mut out);
-            made("an embedding", BOUND, [out])
+            made(format!("an embedding of {format} weights"), BOUND, [out])
         })
     }
 
@@ -208,8 +257,9 @@ impl<B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>> Inputs<'_, B> {
     }
 
     fn experts<'a>(&mut self, records: &'a Records, n_token: usize) -> Case<'a, B> {
-        let w = records.dims().map(|(rows, cols)| self.matrix(A4, rows, cols));
-        let x = self.tensor(n_token * D_MODEL);
+        let w = records.shapes().map(|(rows, cols)| self.matrix(records.format, rows, cols));
+        let d_model = records.dims[0];
+        let x = self.tensor(n_token * d_model);
         Box::new(move |backend| {
             // Each token chooses one of the experts or both.
             let mut rows: [Vec<(u32, u32)>; N_EXPERT] = Default::default();
@@ -224,10 +274,10 @@ impl<B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>> Inputs<'_, B> {
             let jobs: Vec<ExpertJob<'_>> =
                 rows.iter().enumerate().map(|(e, rows)| records.job(e, rows)).collect();
             let shared = SharedJob { gate: &w[0], up: &w[1], down: &w[2], rows: &shared_rows };
-            let mut out = backend.zeros((n_out as usize + n_token) * D_MODEL);
+            let mut out = backend.zeros((n_out as usize + n_token) * d_model);
             backend.begin(n_token);
             backend.experts(&jobs, Some(shared), &x, &mut out);
-            made(format!("experts, {}", tokens(n_token)), BOUND, [out])
+            made(format!("experts of {} weights, {}", records.format, tokens(n_token)), BOUND, [out])
         })
     }
 
@@ -262,7 +312,14 @@ impl<B: Backend<Tensor: 'static, Weights: 'static, Kv: 'static>> Inputs<'_, B> {
     }
 
     fn delta_net(&mut self, n_token: usize) -> Case<'static, B> {
-        let shape = DeltaShape { n_head_k: 2, n_head_v: 4, head_dim_k: 32, head_dim_v: 48, n_conv: 4 };
+        let shape = DeltaShape {
+            n_head_k: 2,
+            n_head_v: 4,
+            head_dim_k: 32,
+            head_dim_v: 48,
+            n_conv: 4,
+            out_order: HeadOrder::Tiled,
+        };
         let (n_channel, n_head) = (shape.n_channel(), shape.n_head_v);
         let conv = self.tensor(shape.n_conv * n_channel);
         let (dt_bias, norm) = (self.tensor(n_head), self.tensor(shape.head_dim_v));
@@ -292,7 +349,8 @@ fn made<T, const N: usize>(what: impl Into<String>, bound: f64, tensors: [T; N])
     tensors.into_iter().map(|tensor| Made { what: what.clone(), bound, tensor }).collect()
 }
 
-fn random(state: &mut u64) -> u64 {
+/// The next of a series of random numbers.
+pub(crate) fn random(state: &mut u64) -> u64 {
     *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let mut z = *state;
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -301,8 +359,9 @@ fn random(state: &mut u64) -> u64 {
 }
 
 /// A matrix of random codes whose numbers are mostly below 0.1.
-fn fill(state: &mut u64, bytes: &mut [u8], format: Format, rows: usize, cols: usize) {
+pub(crate) fn fill(state: &mut u64, bytes: &mut [u8], format: Format, rows: usize, cols: usize) {
     let [codes, scales, biases] = format.planes(rows, cols);
+    // Halves with random bits where `mask` has some.
     let mut halves = |plane: &mut [u8], mask: u16, bits: u16| {
         for half in plane.chunks_exact_mut(2) {
             half.copy_from_slice(&(random(state) as u16 & mask | bits).to_le_bytes());
@@ -315,45 +374,92 @@ fn fill(state: &mut u64, bytes: &mut [u8], format: Format, rows: usize, cols: us
             halves(&mut bytes[scales], 0x7f, u16::from(124 - bits) << 7);
             halves(&mut bytes[biases], 0x7f, 0x8000 | 122 << 7);
         }
+        Format::AffineF16 { bits, .. } => {
+            halves(&mut bytes[codes], u16::MAX, 0);
+            // The same numbers: 5 bits of exponent, 10 of mantissa.
+            halves(&mut bytes[scales], 0x3ff, u16::from(12 - bits) << 10);
+            halves(&mut bytes[biases], 0x3ff, 0x8000 | 10 << 10);
+        }
+        Format::Mxfp4 => {
+            halves(&mut bytes[codes], u16::MAX, 0);
+            // There may be an odd number of them. None is so small that numbers are denormal.
+            bytes[scales].fill_with(|| 0x78 | random(state) as u8 & 1);
+        }
+        Format::Block(kind) => fill_blocks(state, &mut bytes[codes], kind),
         _ => halves(&mut bytes[codes], 0x807f, 122 << 7),
     }
 }
 
+/// Random blocks, with scales that make their numbers small.
+fn fill_blocks(state: &mut u64, bytes: &mut [u8], kind: Block) {
+    for block in bytes.chunks_exact_mut(kind.bytes()) {
+        block.fill_with(|| random(state) as u8);
+        // Where halves are, and the top bits that they keep: some scales are so small that they are denormal.
+        let halves: &[(usize, u16)] = match kind {
+            Block::Q8_0 => &[(0, 4 << 10)],
+            Block::Q4K => &[(0, 2 << 10), (2, 5 << 10)],
+            Block::Q5K => &[(0, 1 << 10), (2, 5 << 10)],
+            Block::Q6K => &[(208, 0)],
+            Block::Iq4Xs => &[(0, 0)],
+            _ => &[],
+        };
+        for &(at, bits) in halves {
+            block[at] = random(state) as u8;
+            block[at + 1] = random(state) as u8 & 0x83 | (bits >> 8) as u8;
+        }
+        if kind == Block::Mxfp4 {
+            block[0] = 0x78 | random(state) as u8 & 1;
+        }
+    }
+}
+
 const N_EXPERT: usize = 2;
-const D_MODEL: usize = 320;
-const D_FF: usize = 128;
+/// d_model and d_ff.
+const DIMS: [usize; 2] = [320, 128];
+/// Those for any format.
+const FORMAT_DIMS: [usize; 2] = [512, 256];
 
 /// Experts in memory that the backend reads in place.
-struct Records(Vec<RecordMemory>);
+struct Records {
+    memory: Vec<RecordMemory>,
+    format: Format,
+    /// d_model and d_ff.
+    dims: [usize; 2],
+}
 
 impl Records {
-    fn new<B: Backend>(backend: &B) -> std::io::Result<Self> {
-        let record_bytes = 3 * A4.matrix_bytes(D_FF, D_MODEL);
+    fn new<B: Backend>(backend: &B, format: Format, dims: [usize; 2]) -> std::io::Result<Self> {
+        let mut all = Self { memory: Vec::new(), format, dims };
+        let record_bytes = 3 * all.matrix_bytes();
         let plain = || (0..N_EXPERT).map(|_| Box::new(vec![0u8; record_bytes]) as RecordMemory).collect();
-        let mut records = backend.record_memory(N_EXPERT, record_bytes)?.unwrap_or_else(plain);
-        let state = &mut 7;
-        for record in &mut records {
-            let matrices = record.chunks_exact_mut(A4.matrix_bytes(D_FF, D_MODEL));
-            for (bytes, (rows, cols)) in matrices.zip(Self::DIMS) {
-                fill(state, bytes, A4, rows, cols);
+        all.memory = backend.record_memory(N_EXPERT, record_bytes)?.unwrap_or_else(plain);
+        let (state, matrix_bytes, shapes) = (&mut 7, all.matrix_bytes(), all.shapes());
+        for record in &mut all.memory {
+            for (bytes, (rows, cols)) in record.chunks_exact_mut(matrix_bytes).zip(shapes) {
+                fill(state, bytes, format, rows, cols);
             }
         }
-        Ok(Self(records))
+        Ok(all)
     }
 
-    /// Of gate, up and down: all take as many bytes.
-    const DIMS: [(usize, usize); 3] = [(D_FF, D_MODEL), (D_FF, D_MODEL), (D_MODEL, D_FF)];
+    /// Of gate, up and down.
+    fn shapes(&self) -> [(usize, usize); 3] {
+        let [d_model, d_ff] = self.dims;
+        [(d_ff, d_model), (d_ff, d_model), (d_model, d_ff)]
+    }
 
-    fn dims(&self) -> [(usize, usize); 3] {
-        Self::DIMS
+    /// All take as many.
+    fn matrix_bytes(&self) -> usize {
+        let bytes = self.shapes().map(|(rows, cols)| self.format.matrix_bytes(rows, cols));
+        bytes.into_iter().max().unwrap_or(0)
     }
 
     fn job<'a>(&'a self, expert: usize, rows: &'a [(u32, u32)]) -> ExpertJob<'a> {
-        let n_byte = A4.matrix_bytes(D_FF, D_MODEL);
+        let n_byte = self.matrix_bytes();
         let [gate, up, down] = [0, 1, 2].map(|i| {
-            let (rows, cols) = Self::DIMS[i];
-            let bytes = &self.0[expert][i * n_byte..][..n_byte];
-            MatrixRef::new(A4, rows, cols, bytes).expect("the shape fits the format")
+            let (rows, cols) = self.shapes()[i];
+            let bytes = &self.memory[expert][i * n_byte..][..n_byte];
+            MatrixRef::new(self.format, rows, cols, bytes).expect("the shape fits the format")
         });
         ExpertJob { gate, up, down, rows }
     }
@@ -443,7 +549,7 @@ mod tests {
     use crate::GpuError;
     use crate::kernel::planted::{self, Mistake};
     use crate::ops::kernels;
-    use crate::test_rig::{index, rig};
+    use crate::test_rig::{index, others, rig};
 
     /// What a wrong driver might make of a text: of functions with as many arguments of the same kinds, another one.
     const MISTAKES: [(&str, &str); 3] =
@@ -490,6 +596,28 @@ mod tests {
         assert!(why.contains("its result of a norm is wrong (off by "), "{why}");
         assert!(why.ends_with("an error of its driver"), "{why}");
         Gpu::open(index()).unwrap();
+    }
+
+    #[test]
+    fn a_kernel_that_reads_a_format_wrongly_is_found() {
+        // Breaks if a model's weights are read by a kernel that a driver gets wrong, or a format that is right is
+        // refused.
+        let Some(rig) = rig() else { return };
+        let gpu = Gpu::on(rig.context);
+        for format in others() {
+            assert_eq!(check_formats(&gpu, &[format]), Ok(()), "{format}");
+        }
+        let format = Format::Block(Block::Q5K);
+        let kernels = gpu.context.kernels().into_iter().filter(|kernel| kernel.contains(" block"));
+        let kernels: Vec<_> = kernels.collect();
+        assert_eq!(kernels.len(), 5, "{kernels:?}");
+        for kernel in kernels {
+            let mistake = mistake(kernel);
+            let Err(why) = gpu.context.mistaken(mistake, || check_formats(&gpu, &[A4, format])) else {
+                panic!("'{}' for '{}' in {kernel} was not found", mistake.wrong, mistake.right);
+            };
+            assert!(why.contains("q5_k weights") && why.contains(" is wrong (off by "), "{kernel}: {why}");
+        }
     }
 
     #[test]

@@ -3,10 +3,11 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use quant::{Buffer, Format, Matrix};
+use quant::{Block, Buffer, Format, Matrix};
 
 use crate::context::{Buf, Context};
 use crate::ops::MatrixAt;
+use crate::selftest::{fill, random as random_bits};
 use crate::{Gpu, GpuError};
 
 /// A device for tests.
@@ -85,13 +86,7 @@ impl Rig {
 /// `n` about normal numbers, standard deviation 1.
 pub(crate) fn random(seed: u64, n: usize) -> Vec<f32> {
     let mut state = seed;
-    let mut unit = || {
-        state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        ((z ^ (z >> 31)) >> 40) as f32 / (1u64 << 23) as f32 - 1.0
-    };
+    let mut unit = || (random_bits(&mut state) >> 40) as f32 / (1u64 << 23) as f32 - 1.0;
     (0..n).map(|_| (0..6).map(|_| unit()).sum::<f32>() / 2f32.sqrt()).collect()
 }
 
@@ -121,11 +116,28 @@ pub(crate) fn formats() -> Vec<(Format, [usize; 3])> {
         let cols = usize::from(group);
         (Format::Affine { bits, group }, [cols, 3 * cols, 6 * cols])
     });
-    float.into_iter().chain(affine).collect()
+    let half = Format::AffineF16 { bits: 5, group: 64 };
+    let half = (half, [64, 192, 384]);
+    let others = others().map(|format| {
+        let cols = format.run_cols();
+        (format, [cols, 3 * cols, 6 * cols])
+    });
+    float.into_iter().chain(affine).chain([half]).chain(others).collect()
+}
+
+/// Formats that are only read.
+pub(crate) fn others() -> impl Iterator<Item = Format> {
+    let blocks = [Block::Q8_0, Block::Q4K, Block::Q5K, Block::Q6K, Block::Iq4Xs, Block::Mxfp4];
+    blocks.into_iter().map(Format::Block).chain([Format::Mxfp4])
 }
 
 /// A random matrix whose products with normal vectors are about normal.
 pub(crate) fn stored(seed: u64, format: Format, rows: usize, cols: usize) -> Matrix {
+    if !matches!(format, Format::F32 | Format::F16 | Format::Bf16 | Format::Affine { .. }) {
+        let mut buffer = Buffer::zeroed(format.matrix_bytes(rows, cols)).unwrap();
+        fill(&mut seed.clone(), &mut buffer, format, rows, cols);
+        return Matrix::new(format, rows, cols, Arc::new(buffer), 0).unwrap();
+    }
     let scale = 1.0 / (cols as f32).sqrt();
     let numbers: Vec<f32> = random(seed, rows * cols).iter().map(|x| x * scale).collect();
     encoded(format, rows, cols, &numbers)
@@ -136,14 +148,57 @@ pub(crate) fn encoded(format: Format, rows: usize, cols: usize, numbers: &[f32])
     let mut buffer = Buffer::zeroed(format.matrix_bytes(rows, cols)).unwrap();
     let planes = format.planes(rows, cols);
     for (r, row) in numbers.chunks_exact(cols).enumerate() {
-        let (mut codes, groups) = (vec![0; format.row_bytes(cols)], format.row_groups(cols) * 2);
-        let (mut scales, mut biases) = (vec![0; groups], vec![0; groups]);
+        let (mut codes, mut scales) =
+            (vec![0; format.row_bytes(cols)], vec![0; format.scale_row_bytes(cols)]);
+        let mut biases = vec![0; format.bias_row_bytes(cols)];
         quant::encode_row(format, row, &mut codes, &mut scales, &mut biases).unwrap();
         for (plane, bytes) in planes.iter().zip([codes, scales, biases]) {
             buffer[plane.start + r * bytes.len()..][..bytes.len()].copy_from_slice(&bytes);
         }
     }
     Matrix::new(format, rows, cols, Arc::new(buffer), 0).unwrap()
+}
+
+/// A matrix of random bytes whose scales are any finite ones, in one of [`others`].
+pub(crate) fn extreme(seed: u64, format: Format, rows: usize, cols: usize) -> Matrix {
+    let mut buffer = Buffer::zeroed(format.matrix_bytes(rows, cols)).unwrap();
+    let mut state = seed;
+    buffer.fill_with(|| random_bits(&mut state) as u8);
+    let half = |bytes: &mut [u8]| {
+        // Neither infinite nor NaN.
+        if bytes[1] & 0x7c == 0x7c {
+            bytes[1] &= 0xfb;
+        }
+    };
+    // The smallest and largest whose numbers are normal.
+    let power = |byte: &mut u8| *byte = (*byte).clamp(2, 252);
+    let [codes, scales, _] = format.planes(rows, cols);
+    match format {
+        Format::Block(kind) => {
+            for block in buffer[codes].chunks_exact_mut(kind.bytes()) {
+                match kind {
+                    Block::Mxfp4 => power(&mut block[0]),
+                    Block::Q6K => half(&mut block[208..]),
+                    _ => block[..4].chunks_exact_mut(2).for_each(half),
+                }
+            }
+        }
+        _ => buffer[scales].iter_mut().for_each(power),
+    }
+    Matrix::new(format, rows, cols, Arc::new(buffer), 0).unwrap()
+}
+
+/// A row of numbers, whose zeros have no sign.
+pub(crate) fn decoded(w: &Matrix, row: usize) -> Vec<f32> {
+    let mut numbers = vec![0.0; w.cols()];
+    w.view().decode_row(row, &mut numbers);
+    plain_zeros(&mut numbers);
+    numbers
+}
+
+/// Takes the signs of zeros, which devices need not keep.
+pub(crate) fn plain_zeros(numbers: &mut [f32]) {
+    numbers.iter_mut().for_each(|x| *x += 0.0);
 }
 
 /// Fails unless the bits agree.

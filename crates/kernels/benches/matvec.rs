@@ -3,7 +3,8 @@
 //! For each instruction set and format: bytes of weights per second of products of one token with matrices larger than
 //! the caches, beside plain reads measured in turn with them; then multiply-adds per second of batches, beside those
 //! of f32 in registers. Then three forms of the 4-bit product. Medians. `FLASH_MOE_BENCH_THREADS` sets the threads
-//! (default: all cores), `FLASH_MOE_BENCH_SET` picks instruction sets by a part of their name.
+//! (default: all cores), `FLASH_MOE_BENCH_SET` picks instruction sets by a part of their name, and
+//! `FLASH_MOE_BENCH_FORMATS` formats, separated by commas.
 
 mod forms;
 
@@ -11,7 +12,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use kernels::{Activations, Backend, Cpu, Isa, Precision};
-use quant::{Buffer, Format, Matrix};
+use quant::{Block, Buffer, Format, Matrix};
 
 /// Enough matrices that the first is long gone from the caches when its turn comes again.
 const TOTAL_BYTES: usize = 1 << 30;
@@ -25,7 +26,9 @@ fn main() {
     let threads = variable("FLASH_MOE_BENCH_THREADS").map(|n| n.parse().expect("a number of threads"));
     let n_thread = threads.unwrap_or_else(|| std::thread::available_parallelism().map_or(1, |n| n.get()));
     let set = variable("FLASH_MOE_BENCH_SET").unwrap_or_default();
-    let affine = [4, 8, 6, 5, 3, 2].map(|bits| Format::Affine { bits, group: 64 });
+    let formats = variable("FLASH_MOE_BENCH_FORMATS").map_or_else(all_formats, |names| {
+        names.split(',').map(|name| name.parse().expect("the name of a format")).collect()
+    });
     println!(
         "{ROWS}x{COLS}, {n_thread} threads, {} MiB of weights a run, median of {RUNS}",
         TOTAL_BYTES >> 20
@@ -35,12 +38,18 @@ fn main() {
         "set", "format", "GB/s", "read GB/s", "ratio"
     );
     for isa in Isa::ALL.into_iter().filter(|isa| isa.to_string().contains(&set)) {
-        for format in affine.into_iter().chain([Format::Bf16]) {
+        for &format in &formats {
             let Some(cpu) = Cpu::with_isa(n_thread, isa) else { continue };
             measure(cpu, isa, format);
         }
     }
     forms::compare();
+}
+
+fn all_formats() -> Vec<Format> {
+    let affine = [4, 8, 6, 5, 3, 2].map(|bits| Format::Affine { bits, group: 64 });
+    let others = [Format::Bf16, Format::Fp8, Format::Mxfp4, Format::Nvfp4];
+    affine.into_iter().chain(others).chain(Block::ALL.map(Format::Block)).collect()
 }
 
 fn measure(cpu: Cpu, isa: Isa, format: Format) {
@@ -70,7 +79,7 @@ fn measure(cpu: Cpu, isa: Isa, format: Format) {
         }
     };
     batches(&cpu);
-    if matches!(format, Format::Affine { .. }) {
+    if format.run_cols() > 1 {
         print!(" |");
         batches(&cpu.with_activations(Activations::Int16));
     }

@@ -38,6 +38,17 @@ pub struct AttentionShape {
     pub gated: bool,
 }
 
+/// In which order a tensor has the value heads of a delta-net, `r` of them a key head.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HeadOrder {
+    /// Those of one key head lie side by side: head `j` reads key head `j / r`.
+    #[default]
+    Grouped,
+    /// The first one of each key head, then the second ones, and so on: head `j` of the other order lies at place
+    /// `(j mod r) · n_head_k + j / r`.
+    Tiled,
+}
+
 /// Shapes of a gated delta-net.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DeltaShape {
@@ -51,6 +62,8 @@ pub struct DeltaShape {
     pub head_dim_v: usize,
     /// Taps of the convolution, the last is the current token.
     pub n_conv: usize,
+    /// Order of the heads in the output; in all else they are grouped.
+    pub out_order: HeadOrder,
 }
 
 impl DeltaShape {
@@ -62,6 +75,21 @@ impl DeltaShape {
     /// Width of all v heads: of z and of the output.
     pub fn d_v(&self) -> usize {
         self.n_head_v * self.head_dim_v
+    }
+
+    /// Neighbouring heads that the output's order deals out: head `j` lies at place
+    /// `(j mod out_tile) · (n_head_v / out_tile) + j / out_tile` ([`Self::out_row`]).
+    pub fn out_tile(&self) -> usize {
+        match self.out_order {
+            HeadOrder::Grouped => 1,
+            HeadOrder::Tiled => self.n_head_v / self.n_head_k,
+        }
+    }
+
+    /// The row of the output, `[n_token · n_head_v, head_dim_v]`, of row `row` of z.
+    pub fn out_row(&self, row: usize) -> usize {
+        let (n_tile, head) = (self.out_tile(), row % self.n_head_v);
+        row - head + head % n_tile * (self.n_head_v / n_tile) + head / n_tile
     }
 
     /// Floats of the recurrent state.

@@ -10,8 +10,8 @@ mod reference;
 mod routes;
 
 pub use backend::{
-    AttentionShape, Backend, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeldJob,
-    HeldShape, Mixture, Norm, Precision, RecordMemory, Rope, Rows, SharedJob,
+    AttentionShape, Backend, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeadOrder,
+    HeldJob, HeldShape, Mixture, Norm, Precision, RecordMemory, Rope, Rows, SharedJob,
 };
 #[cfg(feature = "blas")]
 pub use cpu::blas;

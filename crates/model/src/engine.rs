@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 
 use kernels::{Backend, DELTA_CHUNK, HeldShape, KvFormat, Rope};
 use quant::Format;
-use store::{Blob, ModelConfig, Store};
+use store::{Blob, Input, ModelConfig, Store};
 use stream::{
     ExpertStream, Heat, LayerStats, ReadAt, RecordFile, RoutingTrace, SlotLimit, StreamError, StreamOptions,
     StreamStats,
@@ -13,6 +13,7 @@ use stream::{
 
 use crate::arch::{MoeScratch, Pass, hand_over};
 use crate::error::check_backend;
+use crate::observe::Observer;
 use crate::routing::Routing;
 use crate::scratch::{N_LOGITS, Scratch};
 use crate::session::well;
@@ -78,6 +79,7 @@ pub struct Engine<B: Backend> {
     /// Experts of each layer that the backend can hold.
     n_place: usize,
     trace: Option<Trace<B>>,
+    observer: Option<Observer>,
 }
 
 /// Sees the residual stream after each layer of each batch.
@@ -152,6 +154,7 @@ impl<B: Backend> Engine<B> {
             kv_format: options.kv_format,
             n_place,
             trace: None,
+            observer: None,
             backend,
             config,
             weights,
@@ -357,6 +360,12 @@ impl<B: Backend> Engine<B> {
         self.trace = Some(Box::new(trace));
     }
 
+    /// Shows the inputs of the matrices to `observer` from now on: the layer (`None` for the head), which input, and
+    /// `[_, width]` of the tokens. Experts that the backend holds in memory of its own are not shown.
+    pub fn set_observer(&mut self, observer: impl FnMut(Option<usize>, Input, &[f32]) + Send + 'static) {
+        self.observer = Some(Box::new(observer));
+    }
+
     /// Refuses before anything is changed.
     fn check(&self, session: &Session<B>, ids: &[u32]) -> Result<(), ModelError> {
         session.check_usable()?;
@@ -391,7 +400,7 @@ impl<B: Backend> Engine<B> {
     ) -> Result<(), ModelError> {
         let ran = self.run(sessions, ids, is_last, logits, progress);
         match ran {
-            Ok(None) => Ok(()),
+            Ok(None) => self.keep_here(sessions),
             Ok(Some(error)) => Err(error),
             Err(error) => {
                 let why = error.to_string();
@@ -412,6 +421,10 @@ impl<B: Backend> Engine<B> {
     ) -> Result<Option<ModelError>, ModelError> {
         let n_layer = self.config.n_layer();
         let (n_session, n_token) = (sessions.len(), ids.len());
+        let (n_each, state_bytes) = (n_token / n_session, self.state_bytes());
+        for session in well(sessions) {
+            session.way.begin(session.ids.len()..session.ids.len() + n_each, state_bytes);
+        }
         self.routing.start(n_token)?;
         let n_wanted = match logits {
             Logits::Last if !self.routing.wants_all() => n_session * usize::from(is_last),
@@ -431,7 +444,8 @@ impl<B: Backend> Engine<B> {
             timing: &mut self.timing,
             routing: &mut self.routing,
             prefetch: self.prefetch,
-            is_watched: trace.is_some(),
+            is_watched: trace.is_some() || self.observer.is_some(),
+            observer: self.observer.as_mut(),
             n_session,
             n_token,
             first_row: 0,
@@ -458,10 +472,11 @@ impl<B: Backend> Engine<B> {
             }
             Logits::Last => {}
         }
-        let of_each = ids.chunks_exact(n_token / n_session);
+        let of_each = ids.chunks_exact(n_each);
         for (session, ids) in sessions.iter_mut().zip(of_each).filter(|(session, _)| session.poison.is_none())
         {
             session.ids.extend_from_slice(ids);
+            session.way.finish();
         }
         Ok(pass.failure)
     }
@@ -476,6 +491,7 @@ fn give_logits<B: Backend>(
 ) -> Result<(), ModelError> {
     let (backend, n_row, n_vocab) = (pass.backend, pass.n_token, pass.config.n_vocab);
     pass.norm(&pass.weights.final_norm);
+    pass.observe(None, Input::Head, n_row);
     for start in (first..n_row).step_by(N_LOGITS) {
         let n = N_LOGITS.min(n_row - start);
         pass.head(start, n);
@@ -512,7 +528,9 @@ pub(crate) fn record_files(store: &Store, open: &Open<'_>) -> Result<Vec<RecordF
         Ok(RecordFile {
             source,
             stride_bytes: store::ExpertLayer::stride_bytes(&experts.formats, config),
-            xxh3: experts.xxh3.iter().map(|hex| checksum(hex)).collect(),
+            n_expert: config.n_expert,
+            xxh3: (!store.manifest().is_in_place())
+                .then(|| experts.xxh3.iter().map(|hex| checksum(hex)).collect()),
         })
     };
     store.manifest().experts.iter().enumerate().map(layer).collect()

@@ -87,15 +87,12 @@ pub enum ModelError {
         /// Its highest expert.
         expert_max: u32,
     },
-    /// A snapshot or saved session of another history, model or shape.
+    /// A state, or keys and values, of another history, model or shape.
     #[error("this saved state does not belong here: {why}")]
-    Snapshot {
+    State {
         /// What differs.
         why: String,
     },
-    /// A saved session that cannot be read or written.
-    #[error("saved session: {0}")]
-    Io(#[from] std::io::Error),
 }
 
 impl ModelError {

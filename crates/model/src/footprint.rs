@@ -19,6 +19,8 @@ pub struct Footprint {
     pub delta: Option<DeltaShape>,
     /// Recurrent and convolution state of one session, f32.
     pub state_bytes: u64,
+    /// Logits of one position, f32.
+    pub logits_bytes: u64,
     /// Activations of one token of a batch.
     pub scratch_bytes_per_token: u64,
     /// Activations that do not grow with the batch: logits and the delta-net's chunk matrices.
@@ -50,6 +52,7 @@ impl Footprint {
             attention: attention_shape(config),
             delta: delta_shape(config),
             state_bytes: (n_linear * state * 4) as u64,
+            logits_bytes: config.n_vocab as u64 * 4,
             scratch_bytes_per_token: scratch::floats_per_token(config) as u64 * 4,
             scratch_bytes_fixed: ((scratch::N_LOGITS + 1) * config.n_vocab + chunk) as u64 * 4,
             record_bytes: record as u64,

@@ -1,9 +1,10 @@
 //! One timeline of tokens: keys and values of the full-attention layers, recurrent state of the others.
 
-use kernels::{AttentionShape, Backend, DeltaShape, KvFormat};
+use kernels::{AttentionShape, Backend, DeltaShape, HeadOrder, KvFormat};
 use store::{LayerKind, ModelConfig};
 
 use crate::ModelError;
+use crate::state::Waypoints;
 
 /// What the model remembers of the tokens fed so far.
 pub struct Session<B: Backend> {
@@ -16,6 +17,10 @@ pub struct Session<B: Backend> {
     pub(crate) kv_format: KvFormat,
     /// Why this session cannot go on.
     pub(crate) poison: Option<String>,
+    /// States that are remembered on the way.
+    pub(crate) way: Waypoints,
+    /// While it is taken up: keys and values of so many positions are there, whatever the ids. Else 0.
+    pub(crate) n_written: usize,
 }
 
 /// Memory of one layer.
@@ -51,7 +56,14 @@ impl<B: Backend> Session<B> {
             n_ctx,
             kv_format,
             poison: None,
+            way: Waypoints::default(),
+            n_written: 0,
         }
+    }
+
+    /// Positions that have keys and values.
+    pub(crate) fn n_held(&self) -> usize {
+        self.ids.len().max(self.n_written)
     }
 
     /// Tokens fed so far.
@@ -118,6 +130,7 @@ pub(crate) fn delta_shape(config: &ModelConfig) -> Option<DeltaShape> {
         head_dim_k: l.head_dim_k,
         head_dim_v: l.head_dim_v,
         n_conv: l.n_conv,
+        out_order: if l.out_heads_tiled { HeadOrder::Tiled } else { HeadOrder::Grouped },
     })
 }
 

@@ -17,6 +17,11 @@ pub trait TokenModel {
     /// Tokens fed so far.
     fn pos(&self) -> usize;
 
+    /// Are the logits after the last token known without feeding anything? Then [`Self::feed`] of nothing gives them.
+    fn has_logits(&self) -> bool {
+        false
+    }
+
     /// Feeds tokens and returns the logits `[n_vocab]` after the last one. `progress` is told how many are done;
     /// when it breaks, feeding stops at the end of the current batch with [`ModelError::Interrupted`].
     ///

@@ -17,7 +17,7 @@ fn main() {
     {
         let format: Format = name.parse().expect("a known format");
         let mut codes = vec![0; format.row_bytes(COLS)];
-        let mut scales = vec![0; format.row_groups(COLS) * 2];
+        let mut scales = vec![0; format.scale_row_bytes(COLS)];
         let mut biases = scales.clone();
         let encode_gb_s = gb_s(|| {
             encode_row(format, black_box(&row), &mut codes, &mut scales, &mut biases).expect("small numbers");

@@ -1,9 +1,9 @@
-//! Scalar encode and decode of one row: the arithmetic that every kernel is checked against.
+//! Scalar encode and decode of plain floats and of the affine formats.
 //!
 //! The affine quantiser reproduces MLX bit for bit: codes are computed with the f32 scale and bias, which are then
 //! stored as bf16. Loops run over fixed lanes and avoid library calls, so that the compiler can vectorise them.
 
-use half::{bf16, f16};
+use half::bf16;
 
 use crate::{Format, FormatError};
 
@@ -14,89 +14,52 @@ const GROUP_MAX: usize = 128;
 /// Smallest scale, so that a group of equal numbers divides by something.
 const SCALE_MIN: f32 = 1e-7;
 
-/// Quantises (or rounds) one row to `format`.
-///
-/// `row` is `[cols]`, `codes` `[row_bytes]`, `scales` and `biases` `[row_groups]` bf16 (empty for plain floats).
-///
-/// # Errors
-/// A number that is not finite or that the format cannot hold; what was written until then is to be thrown away.
-///
-/// # Panics
-/// The shapes do not fit each other or the format (program mistake: [`Format::check`] comes first).
-pub fn encode_row(
-    format: Format,
+/// Quantises one row to codes of `bits` bits.
+pub(crate) fn encode(
+    bits: u8,
+    group: u8,
     row: &[f32],
     codes: &mut [u8],
     scales: &mut [u8],
     biases: &mut [u8],
 ) -> Result<(), FormatError> {
-    assert_row(format, row.len(), codes.len(), scales.len(), biases.len());
-    match format {
-        Format::F32 => encode_floats(format, row, codes, |w| (w.to_le_bytes(), w)),
-        Format::F16 => encode_floats(format, row, codes, |w| {
-            let rounded = f16::from_f32(w);
-            (rounded.to_le_bytes(), rounded.to_f32())
-        }),
-        Format::Bf16 => encode_floats(format, row, codes, |w| {
-            let rounded = bf16::from_f32(w);
-            (rounded.to_le_bytes(), rounded.to_f32())
-        }),
-        Format::Affine { bits, group } => {
-            let encode = match bits {
-                2 => encode_affine::<2>,
-                3 => encode_affine::<3>,
-                4 => encode_affine::<4>,
-                5 => encode_affine::<5>,
-                6 => encode_affine::<6>,
-                8 => encode_affine::<8>,
-                _ => unreachable!("checked by assert_row"),
-            };
-            encode(group as usize, row, codes, scales, biases)
-        }
-    }
+    let encode = match bits {
+        2 => encode_affine::<2>,
+        3 => encode_affine::<3>,
+        4 => encode_affine::<4>,
+        5 => encode_affine::<5>,
+        6 => encode_affine::<6>,
+        8 => encode_affine::<8>,
+        _ => unreachable!("the caller has checked the format"),
+    };
+    encode(group as usize, row, codes, scales, biases)
 }
 
-/// Decodes one row of `format` to f32: the exact value that every kernel computes with.
-///
-/// Affine: `w = scale·q + bias` in f32; the product is exact (8 bits by 8 bits), so there is one rounding.
-///
-/// # Panics
-/// The shapes do not fit each other or the format (program mistake).
-pub fn decode_row(format: Format, codes: &[u8], scales: &[u8], biases: &[u8], out: &mut [f32]) {
-    assert_row(format, out.len(), codes.len(), scales.len(), biases.len());
-    match format {
-        Format::F32 => decode_floats(codes, out, f32::from_le_bytes),
-        Format::F16 => decode_floats(codes, out, |b| f16::from_le_bytes(b).to_f32()),
-        Format::Bf16 => decode_floats(codes, out, |b| bf16::from_le_bytes(b).to_f32()),
-        Format::Affine { bits, group } => {
-            let decode = match bits {
-                2 => decode_affine::<2>,
-                3 => decode_affine::<3>,
-                4 => decode_affine::<4>,
-                5 => decode_affine::<5>,
-                6 => decode_affine::<6>,
-                8 => decode_affine::<8>,
-                _ => unreachable!("checked by assert_row"),
-            };
-            decode(group as usize, codes, scales, biases, out);
-        }
-    }
+/// Scales and biases of a row.
+#[derive(Clone, Copy)]
+pub(crate) struct Params<'a> {
+    pub(crate) scales: &'a [u8],
+    pub(crate) biases: &'a [u8],
+    /// What two bytes of them are.
+    pub(crate) float: fn([u8; 2]) -> f32,
 }
 
-/// Asserts that the pieces of one row belong together.
-fn assert_row(format: Format, cols: usize, codes: usize, scales: usize, biases: usize) {
-    assert_eq!(format.check(1, cols), Ok(()), "a row that the format cannot hold");
-    assert_eq!(codes, format.row_bytes(cols), "bytes of codes in a row of {cols} in {format}");
-    let groups = format.row_groups(cols) * 2;
-    assert_eq!(
-        (scales, biases),
-        (groups, groups),
-        "bytes of scales and biases in a row of {cols} in {format}"
-    );
+/// Decodes one row of codes of `bits` bits.
+pub(crate) fn decode(bits: u8, group: u8, codes: &[u8], params: Params<'_>, out: &mut [f32]) {
+    let decode = match bits {
+        2 => decode_affine::<2>,
+        3 => decode_affine::<3>,
+        4 => decode_affine::<4>,
+        5 => decode_affine::<5>,
+        6 => decode_affine::<6>,
+        8 => decode_affine::<8>,
+        _ => unreachable!("the caller has checked the format"),
+    };
+    decode(group as usize, codes, params, out);
 }
 
 /// Writes `row` with `round`, which gives the bytes and the value that they stand for.
-fn encode_floats<const BYTES: usize>(
+pub(crate) fn encode_floats<const BYTES: usize>(
     format: Format,
     row: &[f32],
     codes: &mut [u8],
@@ -116,7 +79,11 @@ fn encode_floats<const BYTES: usize>(
     Err(FormatError::Range { format, col })
 }
 
-fn decode_floats<const BYTES: usize>(codes: &[u8], out: &mut [f32], value: impl Fn([u8; BYTES]) -> f32) {
+pub(crate) fn decode_floats<const BYTES: usize>(
+    codes: &[u8],
+    out: &mut [f32],
+    value: impl Fn([u8; BYTES]) -> f32,
+) {
     for (code, w) in codes.chunks_exact(BYTES).zip(out) {
         *w = value(code.try_into().expect("chunks of this length"));
     }
@@ -157,16 +124,13 @@ fn encode_affine<const BITS: usize>(
         bias_out.copy_from_slice(&stored[1].to_le_bytes());
         let mut q = [0u8; GROUP_MAX];
         quantise(w, scale, bias, n, &mut q[..group]);
-        for (q, out) in q[..group].chunks_exact(CODES_PER_PACK).zip(packed.chunks_exact_mut(BITS)) {
-            let word = pack::<BITS>(u64::from_le_bytes(q.try_into().expect("8 codes")));
-            out.copy_from_slice(&word.to_le_bytes()[..BITS]);
-        }
+        pack_row::<BITS>(&q[..group], packed);
     }
     Ok(())
 }
 
 /// Smallest and largest of a group, or `None` if one of its numbers is not finite.
-fn range(group: &[f32]) -> Option<(f32, f32)> {
+pub(crate) fn range(group: &[f32]) -> Option<(f32, f32)> {
     const LANES: usize = 8;
     let (mut lo, mut hi, mut poison) = ([f32::INFINITY; LANES], [f32::NEG_INFINITY; LANES], [0.0; LANES]);
     for w in group.chunks_exact(LANES) {
@@ -182,7 +146,7 @@ fn range(group: &[f32]) -> Option<(f32, f32)> {
 
 /// Scale and bias of a group. The end of the range with the larger magnitude is hit exactly, and so is zero if the
 /// range reaches it; the scale is negative where that end is the upper one.
-fn affine_params(lo: f32, hi: f32, n: f32) -> (f32, f32) {
+pub(crate) fn affine_params(lo: f32, hi: f32, n: f32) -> (f32, f32) {
     let magnitude = ((hi - lo) / n).max(SCALE_MIN);
     let (scale, edge) = if lo.abs() > hi.abs() { (magnitude, lo) } else { (-magnitude, hi) };
     let q0 = (edge / scale).round_ties_even();
@@ -190,7 +154,7 @@ fn affine_params(lo: f32, hi: f32, n: f32) -> (f32, f32) {
 }
 
 /// `q = clip(round((w - bias) / scale), 0, n)`, halves to even.
-fn quantise(w: &[f32], scale: f32, bias: f32, n: f32, q: &mut [u8]) {
+pub(crate) fn quantise(w: &[f32], scale: f32, bias: f32, n: f32, q: &mut [u8]) {
     // 1.5·2²³: adding it to 0..=255 leaves the number, rounded half to even, in the low bits of the sum. Clipping
     // first gives the same codes as clipping last, since both limits are whole numbers.
     const ROUND: f32 = 12_582_912.0;
@@ -202,17 +166,11 @@ fn quantise(w: &[f32], scale: f32, bias: f32, n: f32, q: &mut [u8]) {
     }
 }
 
-fn decode_affine<const BITS: usize>(
-    group: usize,
-    codes: &[u8],
-    scales: &[u8],
-    biases: &[u8],
-    out: &mut [f32],
-) {
+fn decode_affine<const BITS: usize>(group: usize, codes: &[u8], params: Params<'_>, out: &mut [f32]) {
+    let Params { scales, biases, float } = params;
     let groups = codes.chunks_exact(group * BITS / 8).zip(out.chunks_exact_mut(group));
-    let params = scales.chunks_exact(2).zip(biases.chunks_exact(2));
-    for ((packed, w), (scale, bias)) in groups.zip(params) {
-        let float = |b: &[u8]| bf16::from_le_bytes([b[0], b[1]]).to_f32();
+    let params = scales.as_chunks::<2>().0.iter().zip(biases.as_chunks::<2>().0);
+    for ((packed, w), (&scale, &bias)) in groups.zip(params) {
         let (scale, bias) = (float(scale), float(bias));
         for (packed, w) in packed.chunks_exact(BITS).zip(w.chunks_exact_mut(CODES_PER_PACK)) {
             let mut word = [0; 8];
@@ -222,6 +180,27 @@ fn decode_affine<const BITS: usize>(
                 w[i] = scale * f32::from(q[i]) + bias;
             }
         }
+    }
+}
+
+/// Codes, one a byte, to the bytes that hold them; a multiple of 8 of them.
+pub(crate) fn pack_codes(bits: u8, codes: &[u8], packed: &mut [u8]) {
+    let pack = match bits {
+        2 => pack_row::<2>,
+        3 => pack_row::<3>,
+        4 => pack_row::<4>,
+        5 => pack_row::<5>,
+        6 => pack_row::<6>,
+        8 => pack_row::<8>,
+        _ => unreachable!("checked by assert_row"),
+    };
+    pack(codes, packed);
+}
+
+fn pack_row<const BITS: usize>(codes: &[u8], packed: &mut [u8]) {
+    for (codes, out) in codes.chunks_exact(CODES_PER_PACK).zip(packed.chunks_exact_mut(BITS)) {
+        let word = pack::<BITS>(u64::from_le_bytes(codes.try_into().expect("8 codes")));
+        out.copy_from_slice(&word.to_le_bytes()[..BITS]);
     }
 }
 

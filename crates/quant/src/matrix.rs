@@ -16,9 +16,9 @@ pub struct MatrixRef<'a> {
     pub cols: usize,
     /// `[rows, row_bytes]`
     pub codes: &'a [u8],
-    /// `[rows, row_groups]` bf16, empty for plain floats.
+    /// `[rows / scale_rows, scale_row_bytes]`, empty for formats without.
     pub scales: &'a [u8],
-    /// `[rows, row_groups]` bf16, empty for plain floats.
+    /// `[rows, bias_row_bytes]`, empty for formats without.
     pub biases: &'a [u8],
 }
 
@@ -39,10 +39,11 @@ impl<'a> MatrixRef<'a> {
 
     /// Row `row` decoded to f32, `[cols]`.
     pub fn decode_row(&self, row: usize, out: &mut [f32]) {
-        let groups = self.format.row_groups(self.cols) * 2;
-        let codes = &self.codes[row * self.format.row_bytes(self.cols)..][..self.format.row_bytes(self.cols)];
-        let plane = |p: &'a [u8]| &p[row * groups..][..groups];
-        crate::decode_row(self.format, codes, plane(self.scales), plane(self.biases), out);
+        let (format, cols) = (self.format, self.cols);
+        let part = |plane: &'a [u8], row: usize, n: usize| &plane[row * n..][..n];
+        let scales = part(self.scales, row / format.scale_rows(), format.scale_row_bytes(cols));
+        let biases = part(self.biases, row, format.bias_row_bytes(cols));
+        crate::decode_row(format, part(self.codes, row, format.row_bytes(cols)), scales, biases, out);
     }
 }
 

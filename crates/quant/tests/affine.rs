@@ -8,7 +8,7 @@ use quant::{Format, FormatError, MatrixRef, decode_row, encode_row};
 type Encoded = (Vec<u8>, Vec<u8>, Vec<u8>);
 
 fn encode(format: Format, row: &[f32]) -> Result<Encoded, FormatError> {
-    let groups = format.row_groups(row.len()) * 2;
+    let groups = format.scale_row_bytes(row.len());
     // Old bytes must not shine through.
     let (mut codes, mut scales, mut biases) =
         (vec![0xa5; format.row_bytes(row.len())], vec![0xa5; groups], vec![0xa5; groups]);
@@ -57,7 +57,7 @@ fn codes_scales_and_biases_are_those_of_mlx() {
     let inputs = [vectors.floats(n_row * n_col), vectors.floats(n_row * n_col)];
     for (input, which) in inputs.iter().zip(["f32", "bf16"]) {
         for format in affine_formats() {
-            let (row_bytes, group_bytes) = (format.row_bytes(n_col), format.row_groups(n_col) * 2);
+            let (row_bytes, group_bytes) = (format.row_bytes(n_col), format.scale_row_bytes(n_col));
             let codes = vectors.bytes(n_row * row_bytes);
             let scales = vectors.bytes(n_row * group_bytes);
             let biases = vectors.bytes(n_row * group_bytes);

@@ -15,9 +15,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use prefix::Cache;
 use scripted::{Script, Scripted, Stage, text_model};
 use serve::ServeOptions;
 use serve::engine::SchedulerOptions;
+
+/// Of what is kept of prompts.
+const CACHE_BYTES: u64 = 256 << 20;
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let args: Vec<String> = std::env::args().skip(1).collect();
@@ -49,6 +53,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let options = ServeOptions::new("scripted", text.tokenizer().vocab_size(), stage.n_ctx);
     let scheduling = SchedulerOptions { n_parallel: 4, ..SchedulerOptions::default() };
     let (grace, stop) = (Duration::from_secs(1), move || is_over.load(Ordering::SeqCst));
-    serve::serve(&mut Scripted::new(stage), Arc::new(text), listener, options, scheduling, 64, grace, stop)?;
+    let (mut model, text) = (Scripted::new(stage), Arc::new(text));
+    let cache = Some(Cache::new(Scripted::identity(), CACHE_BYTES));
+    serve::serve(&mut model, text, listener, options, scheduling, cache, 64, grace, stop)?;
     Ok(())
 }

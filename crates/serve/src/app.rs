@@ -73,6 +73,9 @@ pub struct ServeOptions {
     pub limits: Limits,
     /// A comment is sent in a stream when nothing else was for so long.
     pub heartbeat: Duration,
+    /// Claude Code begins its system prompts with a line about billing that changes from request to request. Such a
+    /// line is left out of prompts, or everything behind it would have to be read again each time; this leaves it in.
+    pub keep_billing_line: bool,
 }
 
 impl ServeOptions {
@@ -90,6 +93,7 @@ impl ServeOptions {
             origins: Origins::default(),
             limits: Limits::default(),
             heartbeat: Duration::from_secs(10),
+            keep_billing_line: false,
         }
     }
 

@@ -1,8 +1,9 @@
 //! Numbers for Prometheus.
 
-use std::sync::atomic::AtomicU64;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use prefix::CacheStats;
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -11,7 +12,7 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::{Registry, Unit};
 
-use crate::engine::{Counters, Timings};
+use crate::engine::{Counters, Reason, Source, Timings};
 
 /// Bounds of histograms of seconds: from a small model in memory to a long prompt from a slow drive.
 const SECONDS: [f64; 12] = [0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0, 3000.0];
@@ -37,6 +38,14 @@ pub struct Metrics {
     misses: Counter,
     read_bytes: Counter,
     read_wait_s: Counter<f64, AtomicU64>,
+    prefix_hits: Family<SourceLabels, Counter>,
+    prefix_misses: Family<ReasonLabels, Counter>,
+    prefix_checkpoints: Gauge,
+    prefix_memory_bytes: Gauge,
+    prefix_disk_bytes: Gauge,
+    prefix_evicted: Counter,
+    prefix_read_bytes: Counter,
+    prefix_written_bytes: Counter,
 }
 
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -44,6 +53,16 @@ struct RequestLabels {
     /// As routes are written; empty where there is none.
     route: String,
     status: u16,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct SourceLabels {
+    source: &'static str,
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct ReasonLabels {
+    reason: &'static str,
 }
 
 impl Default for Metrics {
@@ -66,6 +85,14 @@ impl Default for Metrics {
             misses: Counter::default(),
             read_bytes: Counter::default(),
             read_wait_s: Counter::default(),
+            prefix_hits: Family::default(),
+            prefix_misses: Family::default(),
+            prefix_checkpoints: Gauge::default(),
+            prefix_memory_bytes: Gauge::default(),
+            prefix_disk_bytes: Gauge::default(),
+            prefix_evicted: Counter::default(),
+            prefix_read_bytes: Counter::default(),
+            prefix_written_bytes: Counter::default(),
         };
         metrics.register();
         metrics
@@ -98,7 +125,29 @@ impl Metrics {
         r.register("expert_misses", "Experts that had to be read", self.misses.clone());
         r.register_with_unit("expert_read", "Experts read", Unit::Bytes, self.read_bytes.clone());
         r.register_with_unit("expert_wait", "Time waited for reads", seconds(), self.read_wait_s.clone());
+        self.register_prefixes(&mut registry);
         self.registry = registry;
+    }
+
+    fn register_prefixes(&self, r: &mut Registry) {
+        let bytes = || Unit::Bytes;
+        let hits = "Prompts that began as one before, by where the work of it was";
+        r.register("prefix_hits", hits, self.prefix_hits.clone());
+        let misses = "Prompts of which more was read than the last tokens, by why it was not there";
+        r.register("prefix_misses", misses, self.prefix_misses.clone());
+        r.register("prefix_checkpoints", "Checkpoints that can be used", self.prefix_checkpoints.clone());
+        let memory = self.prefix_memory_bytes.clone();
+        r.register_with_unit("prefix_memory", "Checkpoints in memory", bytes(), memory);
+        r.register_with_unit(
+            "prefix_disk",
+            "Checkpoints on the disk",
+            bytes(),
+            self.prefix_disk_bytes.clone(),
+        );
+        r.register("prefix_evictions", "Checkpoints that had to go", self.prefix_evicted.clone());
+        r.register_with_unit("prefix_read", "Checkpoints read back", bytes(), self.prefix_read_bytes.clone());
+        let written = self.prefix_written_bytes.clone();
+        r.register_with_unit("prefix_written", "Checkpoints written to the disk", bytes(), written);
     }
 
     /// In the text format.
@@ -152,5 +201,25 @@ impl Metrics {
 
     pub(crate) fn cancelled(&self) {
         self.cancelled.inc();
+    }
+
+    /// A prompt was looked for: where the beginning of it was, and why it is not more.
+    pub(crate) fn reused(&self, source: Option<Source>, reason: Option<Reason>) {
+        if let Some(source) = source.map(Source::name) {
+            self.prefix_hits.get_or_create(&SourceLabels { source }).inc();
+        }
+        if let Some(reason) = reason.map(Reason::name) {
+            self.prefix_misses.get_or_create(&ReasonLabels { reason }).inc();
+        }
+    }
+
+    /// What is kept of prompts.
+    pub(crate) fn set_cache(&self, stats: &CacheStats) {
+        self.prefix_checkpoints.set(stats.n_checkpoint as i64);
+        self.prefix_memory_bytes.set(stats.memory_bytes as i64);
+        self.prefix_disk_bytes.set(stats.disk_bytes as i64);
+        self.prefix_evicted.inner().store(stats.n_evicted, Ordering::Relaxed);
+        self.prefix_read_bytes.inner().store(stats.read_bytes, Ordering::Relaxed);
+        self.prefix_written_bytes.inner().store(stats.written_bytes, Ordering::Relaxed);
     }
 }

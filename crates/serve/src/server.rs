@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use generate::TextModel;
+use prefix::Cache;
 
 use crate::app::{App, ServeOptions};
 use crate::conn;
@@ -33,6 +34,7 @@ pub enum ServeError {
 }
 
 /// Serves until `is_stopped`, then lets answers go on for `grace`. The model is used on the calling thread only.
+/// `cache`: of prefixes of prompts; without it each prompt is fed as a whole.
 ///
 /// # Errors
 /// Threads cannot be started, or the socket fails.
@@ -42,6 +44,7 @@ pub fn serve<M: Model>(
     listener: TcpListener,
     options: ServeOptions,
     scheduling: SchedulerOptions,
+    cache: Option<Cache>,
     n_queue: usize,
     grace: Duration,
     is_stopped: impl Fn() -> bool + Send + Sync,
@@ -71,7 +74,7 @@ pub fn serve<M: Model>(
         {
             // Also by a panic, which must end the program and not leave it without an engine.
             let _ending = Ending(&is_engine_over);
-            engine::run(model, &text, queue, scheduling, &metrics);
+            engine::run(model, &text, queue, cache, scheduling, &metrics);
         }
         http.join().map_err(|_| ServeError::Panicked)?.map_err(ServeError::Io)
     })

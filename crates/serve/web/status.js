@@ -57,10 +57,25 @@ export function summary(timings) {
   return [
     known(predicted_n) && `${whole.format(predicted_n)} tokens`,
     known(predicted_per_second) && `${short.format(predicted_per_second)} tok/s`,
-    known(prompt_n) && `prompt ${whole.format(prompt_n)}${cache_n ? ` + ${whole.format(cache_n)} cached` : ""}`,
+    known(prompt_n) && promptText(prompt_n, cache_n, timings),
   ]
     .filter((part) => part)
     .join(" · ");
+}
+
+// What of the prompt was there, and why it is not more.
+const missed = {
+  off: "nothing is kept",
+  empty: "nothing was kept yet",
+  differs: "it differs from what is kept",
+  evicted: "what was kept had to go",
+  damaged: "what was kept cannot be read",
+};
+
+function promptText(prompt_n, cache_n, { cache_missed }) {
+  const all = whole.format(prompt_n + (cache_n ?? 0));
+  const why = missed[cache_missed] ? ` (${missed[cache_missed]})` : "";
+  return cache_n ? `prompt: ${whole.format(cache_n)} of ${all} from cache${why}` : `prompt ${all}${why}`;
 }
 
 export function duration(seconds) {

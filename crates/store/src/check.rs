@@ -13,12 +13,31 @@ const SIDECAR_BYTES_MAX: u64 = 1 << 30;
 
 impl Manifest {
     /// Checks the configuration's bounds, that it gets exactly the tensors and experts it calls for, that the dense
-    /// tensors lie one after the other, and that sidecars have harmless names.
-    pub(crate) fn check(&self) -> Result<(), String> {
+    /// tensors lie one after the other, and that sidecars have harmless names. Only what is packed has checksums.
+    pub(crate) fn check(&self, is_packed: bool) -> Result<(), String> {
         self.config.check().map_err(|why| format!("config: {why}"))?;
         check_dense(&self.config, &self.dense)?;
         check_experts(&self.config, &self.experts)?;
-        check_sidecars(&self.sidecars)
+        check_sidecars(&self.sidecars)?;
+        if is_packed { self.check_checksums() } else { Ok(()) }
+    }
+
+    fn check_checksums(&self) -> Result<(), String> {
+        for tensor in &self.dense {
+            check_hex(&tensor.xxh3, &tensor_name(tensor.role, tensor.layer))?;
+        }
+        for (layer, entry) in self.experts.iter().enumerate() {
+            if entry.xxh3.len() != self.config.n_expert {
+                let (found, n_expert) = (entry.xxh3.len(), self.config.n_expert);
+                return Err(format!(
+                    "layer {layer} has {found} expert checksums, the configuration {n_expert} experts"
+                ));
+            }
+            for (expert, xxh3) in entry.xxh3.iter().enumerate() {
+                check_hex(xxh3, &format_args!("layer {layer}, expert {expert}"))?;
+            }
+        }
+        self.sidecars.iter().try_for_each(|sidecar| check_hex(&sidecar.xxh3, &sidecar.name))
     }
 }
 
@@ -41,7 +60,6 @@ fn check_dense(config: &ModelConfig, dense: &[DenseTensor]) -> Result<(), String
         if tensor.offset != end {
             return Err(format!("{name} starts at offset {} of {DENSE_NAME}, expected {end}", tensor.offset));
         }
-        check_hex(&tensor.xxh3, &name)?;
         end += tensor.bytes();
     }
     match wanted.first_key_value() {
@@ -58,15 +76,6 @@ fn check_experts(config: &ModelConfig, experts: &[ExpertLayer]) -> Result<(), St
         for (part, format) in ExpertPart::ALL.into_iter().zip(entry.formats) {
             let (rows, cols) = ExpertLayer::shape(config, part);
             format.check(rows, cols).map_err(|e| format!("{part} of the experts of layer {layer}: {e}"))?;
-        }
-        if entry.xxh3.len() != config.n_expert {
-            let (found, n_expert) = (entry.xxh3.len(), config.n_expert);
-            return Err(format!(
-                "layer {layer} has {found} expert checksums, the configuration {n_expert} experts"
-            ));
-        }
-        for (expert, xxh3) in entry.xxh3.iter().enumerate() {
-            check_hex(xxh3, &format_args!("layer {layer}, expert {expert}"))?;
         }
     }
     Ok(())
@@ -89,7 +98,6 @@ fn check_sidecars(sidecars: &[Sidecar]) -> Result<(), String> {
                 sidecar.bytes
             ));
         }
-        check_hex(&sidecar.xxh3, &name)?;
     }
     Ok(())
 }

@@ -46,6 +46,11 @@ pub struct LinearAttention {
     pub head_dim_v: usize,
     /// Taps of the causal convolution.
     pub n_conv: usize,
+    /// Columns of [`Role::LinearOut`] are in the order of GGUF files: value head `g·r + i`, the `i`-th of the `r` of
+    /// key head `g`, has columns from `(i·n_head_k + g)·head_dim_v` on. Rows of all other tensors have head `j` at
+    /// place `j`.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub out_heads_tiled: bool,
 }
 
 /// YaRN context extension.

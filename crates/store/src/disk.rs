@@ -7,12 +7,15 @@ use std::path::{Path, PathBuf};
 use crate::{StoreError, system};
 
 /// Bytes that we may still write beside `path`, if the system says.
-pub(crate) fn free_bytes(path: &Path) -> Option<u64> {
+pub fn free_bytes(path: &Path) -> Option<u64> {
     system::free_bytes(&parent_of(path))
 }
 
 /// Gives a file its final size, with real blocks where the file system can, so that a full disk is noticed now.
-pub(crate) fn allocate(path: &Path, bytes: u64) -> io::Result<()> {
+///
+/// # Errors
+/// The disk is full, or the system fails.
+pub fn allocate(path: &Path, bytes: u64) -> io::Result<()> {
     let file = open_for_write(path)?;
     system::reserve(&file, bytes)?;
     file.set_len(bytes)
@@ -27,7 +30,7 @@ pub(crate) fn rename(from: &Path, to: &Path) -> Result<(), StoreError> {
 }
 
 /// The folder that `path` is in.
-pub(crate) fn parent_of(path: &Path) -> PathBuf {
+pub fn parent_of(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.into(),
         _ => ".".into(),

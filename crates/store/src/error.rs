@@ -15,6 +15,14 @@ pub enum StoreError {
         /// What is missing or wrong.
         why: String,
     },
+    /// What a killed `pack` left behind.
+    #[error(
+        "{path} is not a flash-moe store yet: packing it was interrupted: run the same pack command again to finish it"
+    )]
+    Unfinished {
+        /// The folder.
+        path: PathBuf,
+    },
     /// Written by a later program.
     #[error("{path} has store version {found}, this program reads up to version {supported}")]
     FutureVersion {

@@ -5,8 +5,9 @@
 use std::fs::File;
 use std::io::{self, ErrorKind, Read};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use crate::{StoreError, system};
+use crate::{PieceFile, StoreError, system};
 
 /// The manifest's file name.
 pub(crate) const MANIFEST_NAME: &str = "manifest.json";
@@ -51,6 +52,8 @@ pub enum Blob {
         /// Contents.
         bytes: &'static [u8],
     },
+    /// In pieces of a checkpoint's files.
+    Pieces(Arc<PieceFile>),
 }
 
 /// A [`Blob`] opened for reading.
@@ -58,6 +61,7 @@ pub enum Blob {
 pub(crate) enum BlobReader<'a> {
     File { path: &'a Path, file: File },
     Memory { name: &'a str, bytes: &'static [u8] },
+    Pieces { pieces: &'a PieceFile, files: Vec<Option<File>> },
 }
 
 impl StoreFiles {
@@ -94,6 +98,7 @@ impl StoreFiles {
         match self.blob(name) {
             None => Ok(None),
             Some(Blob::Memory { bytes, .. }) => Ok(Some(bytes.len() as u64)),
+            Some(Blob::Pieces(_)) => unreachable!("files of a store are whole"),
             Some(Blob::File(path)) => match path.metadata() {
                 Ok(meta) if meta.is_file() => Ok(Some(meta.len())),
                 Ok(_) => Err(StoreError::Invalid { path, why: "is not a file".into() }),
@@ -101,6 +106,16 @@ impl StoreFiles {
                 Err(source) => Err(StoreError::Io { path, action: "look at the file", source }),
             },
         }
+    }
+
+    /// Refuses a file called `name` that is missing or of another size.
+    pub(crate) fn check_size(&self, name: &str, expected: u64) -> Result<(), StoreError> {
+        let why = match self.size(name)? {
+            Some(size) if size == expected => return Ok(()),
+            Some(size) => format!("is {size} bytes, the manifest says {expected}"),
+            None => "is missing".into(),
+        };
+        Err(StoreError::Invalid { path: self.path(name), why })
     }
 
     /// The whole file called `name`, or `None` if it is not there. A file of more than `bytes_max` is refused.
@@ -114,6 +129,7 @@ impl StoreFiles {
         match self.blob(name) {
             None => Ok(None),
             Some(Blob::Memory { bytes, .. }) => Ok(Some(bytes.to_vec())),
+            Some(Blob::Pieces(_)) => unreachable!("files of a store are whole"),
             Some(Blob::File(path)) => {
                 let read = |path: &Path| -> io::Result<Vec<u8>> {
                     let mut bytes = Vec::with_capacity(size as usize);
@@ -132,12 +148,14 @@ impl Blob {
         match self {
             Blob::File(path) => path,
             Blob::Memory { name, .. } => Path::new(name),
+            Blob::Pieces(pieces) => pieces.name(),
         }
     }
 
     pub(crate) fn open(&self) -> Result<BlobReader<'_>, StoreError> {
         match self {
             Blob::Memory { name, bytes } => Ok(BlobReader::Memory { name, bytes }),
+            Blob::Pieces(pieces) => Ok(BlobReader::Pieces { pieces, files: pieces.open()? }),
             Blob::File(path) => match File::open(path) {
                 Ok(file) => Ok(BlobReader::File { path, file }),
                 Err(source) => Err(StoreError::Io { path: path.clone(), action: "open", source }),
@@ -152,6 +170,7 @@ impl BlobReader<'_> {
         match self {
             BlobReader::File { path, file } => read_exact_at(file, out, offset)
                 .map_err(|source| StoreError::Io { path: path.to_path_buf(), action: "read", source }),
+            BlobReader::Pieces { pieces, files } => pieces.read_exact_at(files, out, offset),
             BlobReader::Memory { name, bytes } => {
                 let from = usize::try_from(offset).ok().and_then(|at| bytes.get(at..)?.get(..out.len()));
                 match from {

@@ -10,6 +10,7 @@ use quant::{Format, MatrixRef};
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
+use crate::role::tensor_name;
 use crate::{Architecture, ExpertPart, ModelConfig, Role, StoreError, hash};
 
 /// The envelope's `format`.
@@ -86,7 +87,7 @@ pub struct DenseTensor {
     pub cols: usize,
     /// First byte in `dense.bin`, a multiple of 64.
     pub offset: u64,
-    /// xxh3-64 of its bytes, 16 hex digits.
+    /// xxh3-64 of its bytes, 16 hex digits; empty in a checkpoint.
     pub xxh3: String,
 }
 
@@ -97,7 +98,7 @@ pub struct ExpertLayer {
     /// Formats of gate, up and down.
     #[serde(with = "crate::manifest::format_names")]
     pub formats: [Format; 3],
-    /// xxh3-64 of each whole record (`stride_bytes`, padding included), 16 hex digits each.
+    /// xxh3-64 of each whole record (`stride_bytes`, padding included), 16 hex digits each; empty in a checkpoint.
     pub xxh3: Vec<String>,
 }
 
@@ -109,7 +110,7 @@ pub struct Sidecar {
     pub name: String,
     /// Its size.
     pub bytes: u64,
-    /// xxh3-64, 16 hex digits.
+    /// xxh3-64, 16 hex digits; empty in a checkpoint.
     pub xxh3: String,
 }
 
@@ -146,7 +147,7 @@ impl Manifest {
         }
         let manifest: Manifest =
             serde_json::from_str(body).map_err(|e| invalid(format!("manifest body: {e}")))?;
-        manifest.check().map_err(invalid)?;
+        manifest.check(true).map_err(invalid)?;
         Ok((manifest, hash::of(body.as_bytes())))
     }
 
@@ -162,9 +163,26 @@ impl Manifest {
         serde_json::to_vec(&envelope).expect("an envelope has string keys only")
     }
 
+    /// Is it a checkpoint's, which is used where it is and has no checksums?
+    pub fn is_in_place(&self) -> bool {
+        self.dense.iter().all(|tensor| tensor.xxh3.is_empty())
+    }
+
     /// Size of `dense.bin`.
     pub(crate) fn dense_bytes(&self) -> u64 {
         self.dense.last().map_or(0, |t| t.offset + t.bytes())
+    }
+
+    /// The formats of all matrices, with what messages call these. Norms and such are no matrices.
+    pub fn formats(&self) -> impl Iterator<Item = (Format, String)> {
+        let dense = self.dense.iter().filter(|tensor| !tensor.role.is_f32());
+        let dense = dense.map(|tensor| (tensor.format, tensor_name(tensor.role, tensor.layer)));
+        let parts = |(layer, experts): (usize, &ExpertLayer)| {
+            let name = |part| format!("{part} of the experts of layer {layer}");
+            let formats = experts.formats.into_iter();
+            formats.zip(ExpertPart::ALL.map(name)).collect::<Vec<_>>()
+        };
+        dense.chain(self.experts.iter().enumerate().flat_map(parts))
     }
 
     /// Size of the expert file of `layer`.

@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
-use std::path::Path;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use quant::{Buffer, Format, Matrix};
@@ -10,20 +11,30 @@ use quant::{Buffer, Format, Matrix};
 use crate::files::{DENSE_NAME, JOURNAL_NAME, MANIFEST_NAME, expert_file_name};
 use crate::role::tensor_name;
 use crate::write::{PARTIAL_SUFFIX, partial_path};
-use crate::{Blob, DenseTensor, Manifest, ModelConfig, Role, StoreError, StoreFiles, hash, parallel};
+use crate::{
+    Blob, DenseRead, DenseTensor, InPlace, Manifest, ModelConfig, PieceFile, Role, StoreError, StoreFiles,
+    hash, parallel,
+};
 
 /// A hundred times the manifest of a large model.
 const MANIFEST_BYTES_MAX: u64 = 1 << 28;
 
-/// What a folder that a killed `pack` left behind is told.
-const UNFINISHED: &str = "packing it was interrupted: run the same pack command again to finish it";
+/// Bytes of a dense tensor of a checkpoint that are read at a time, about.
+const ROWS_BYTES: usize = 1 << 20;
 
 /// An opened store: manifest checked against the configuration and the sizes of the files; no weights read yet.
 #[derive(Clone, Debug)]
 pub struct Store {
-    files: StoreFiles,
+    pub(crate) origin: Origin,
     manifest: Manifest,
     fingerprint: u64,
+}
+
+/// Where the weights are.
+#[derive(Clone, Debug)]
+pub(crate) enum Origin {
+    Packed(StoreFiles),
+    InPlace { location: PathBuf, experts: Vec<Arc<PieceFile>>, weights: Arc<dyn DenseRead> },
 }
 
 /// The dense weights in memory, by role and layer.
@@ -40,14 +51,17 @@ impl Store {
     pub fn open(path: &Path) -> Result<Self, StoreError> {
         let not_a_store = |why: &str| Err(StoreError::NotAStore { path: path.into(), why: why.into() });
         if path.file_name().is_some_and(|name| name.to_string_lossy().ends_with(PARTIAL_SUFFIX)) {
-            return not_a_store(UNFINISHED);
+            return Err(StoreError::Unfinished { path: path.into() });
         }
         match path.metadata() {
             Ok(meta) if meta.is_dir() => {}
             Ok(_) => return not_a_store("it is not a folder"),
             Err(e) if e.kind() == ErrorKind::NotFound => {
                 let started = partial_path(path).is_some_and(|p| p.join(JOURNAL_NAME).exists());
-                return not_a_store(if started { UNFINISHED } else { "it does not exist" });
+                if started {
+                    return Err(StoreError::Unfinished { path: path.into() });
+                }
+                return not_a_store("it does not exist");
             }
             Err(source) => {
                 return Err(StoreError::Io { path: path.into(), action: "look at the folder", source });
@@ -62,34 +76,46 @@ impl Store {
     /// As [`Store::open`].
     pub fn open_files(files: StoreFiles) -> Result<Self, StoreError> {
         let Some(bytes) = files.read(MANIFEST_NAME, MANIFEST_BYTES_MAX)? else {
-            let unfinished = files.size(JOURNAL_NAME)?.is_some();
-            let why = if unfinished { UNFINISHED.into() } else { format!("it has no {MANIFEST_NAME}") };
+            if files.size(JOURNAL_NAME)?.is_some() {
+                return Err(StoreError::Unfinished { path: files.path("") });
+            }
+            let why = format!("it has no {MANIFEST_NAME}");
             return Err(StoreError::NotAStore { path: files.path(""), why });
         };
         let (manifest, fingerprint) = Manifest::parse(&bytes, &files.path(MANIFEST_NAME))?;
-        let store = Self { files, manifest, fingerprint };
-        store.check_size(DENSE_NAME, store.dense_bytes())?;
-        for layer in 0..store.config().n_layer() {
-            store.check_size(&expert_file_name(layer), store.manifest.expert_file_bytes(layer))?;
+        files.check_size(DENSE_NAME, manifest.dense_bytes())?;
+        for layer in 0..manifest.config.n_layer() {
+            files.check_size(&expert_file_name(layer), manifest.expert_file_bytes(layer))?;
         }
-        for sidecar in &store.manifest.sidecars {
-            store.check_size(&sidecar.name, sidecar.bytes)?;
+        for sidecar in &manifest.sidecars {
+            files.check_size(&sidecar.name, sidecar.bytes)?;
         }
-        Ok(store)
+        Ok(Self { origin: Origin::Packed(files), manifest, fingerprint })
     }
 
-    fn check_size(&self, name: &str, expected: u64) -> Result<(), StoreError> {
-        let why = match self.files.size(name)? {
-            Some(size) if size == expected => return Ok(()),
-            Some(size) => format!("is {size} bytes, the manifest says {expected}"),
-            None => "is missing".into(),
-        };
-        Err(StoreError::Invalid { path: self.files.path(name), why })
+    /// A checkpoint as a store: nothing is copied, and there are no checksums.
+    ///
+    /// # Errors
+    /// The parts contradict each other.
+    pub fn in_place(parts: InPlace) -> Result<Self, StoreError> {
+        let InPlace { location, manifest, fingerprint, experts, weights } = parts;
+        let invalid = |why| StoreError::Invalid { path: location.clone(), why };
+        manifest.check(false).map_err(invalid)?;
+        let is_whole =
+            |(layer, file): (usize, &Arc<PieceFile>)| file.bytes() == manifest.expert_file_bytes(layer);
+        if experts.len() != manifest.config.n_layer() || !experts.iter().enumerate().all(is_whole) {
+            return Err(invalid("its records do not fit its configuration".into()));
+        }
+        let origin = Origin::InPlace { location, experts, weights: weights.into() };
+        Ok(Self { origin, manifest, fingerprint })
     }
 
-    /// The folder, or the embedded name, for messages.
+    /// The folder or file, or the embedded name, for messages.
     pub fn location(&self) -> String {
-        self.files.location()
+        match &self.origin {
+            Origin::Packed(files) => files.location(),
+            Origin::InPlace { location, .. } => location.display().to_string(),
+        }
     }
 
     /// The manifest.
@@ -107,23 +133,40 @@ impl Store {
         self.fingerprint
     }
 
-    /// Size of `dense.bin`.
+    /// Bytes of the dense weights in memory, and in `dense.bin`.
     pub fn dense_bytes(&self) -> u64 {
         self.manifest.dense_bytes()
     }
 
-    /// Reads all dense tensors into one buffer, checksums checked. `progress` gets the bytes read so far.
+    /// Reads all dense tensors into one buffer, checksums checked where there are any. `progress` gets the bytes read
+    /// so far.
     ///
     /// # Errors
-    /// The memory cannot be had, the file cannot be read, or a checksum is wrong.
+    /// The memory cannot be had, a file cannot be read, or a checksum is wrong.
     pub fn load_dense(&self, progress: &mut dyn FnMut(u64)) -> Result<Dense, StoreError> {
-        let blob = self.blob(DENSE_NAME);
-        let path = blob.path();
         let mut buffer = Buffer::zeroed(self.dense_bytes() as usize).map_err(|source| StoreError::Io {
-            path: path.into(),
+            path: self.location().into(),
             action: "get the memory to load it",
             source,
         })?;
+        match &self.origin {
+            Origin::Packed(files) => self.load_packed(&dense_blob(files), &mut buffer, progress)?,
+            Origin::InPlace { weights, .. } => self.load_rows(&**weights, &mut buffer, progress)?,
+        }
+        let buffer = Arc::new(buffer);
+        let matrix = |t: &DenseTensor| {
+            let matrix = Matrix::new(t.format, t.rows, t.cols, buffer.clone(), t.offset as usize);
+            ((t.role, t.layer), matrix.expect("checked when the store was opened"))
+        };
+        Ok(Dense { matrices: self.manifest.dense.iter().map(matrix).collect() })
+    }
+
+    fn load_packed(
+        &self,
+        blob: &Blob,
+        buffer: &mut [u8],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), StoreError> {
         let reader = blob.open()?;
         let read = |(tensor, bytes): (&DenseTensor, &mut [u8]), add: &dyn Fn(u64)| {
             let mut offset = tensor.offset;
@@ -136,17 +179,28 @@ impl Store {
                 return Ok(());
             }
             let what = tensor_name(tensor.role, tensor.layer);
-            Err(StoreError::Checksum { path: path.into(), what, offset: tensor.offset })
+            Err(StoreError::Checksum { path: blob.path().into(), what, offset: tensor.offset })
         };
-        parallel::map(self.split_dense(&mut buffer), read, progress)
-            .into_iter()
-            .collect::<Result<(), _>>()?;
-        let buffer = Arc::new(buffer);
-        let matrix = |t: &DenseTensor| {
-            let matrix = Matrix::new(t.format, t.rows, t.cols, buffer.clone(), t.offset as usize);
-            ((t.role, t.layer), matrix.expect("checked when the store was opened"))
+        parallel::map(self.split_dense(buffer), read, progress).into_iter().collect()
+    }
+
+    fn load_rows(
+        &self,
+        weights: &dyn DenseRead,
+        buffer: &mut [u8],
+        progress: &mut dyn FnMut(u64),
+    ) -> Result<(), StoreError> {
+        let tensors = self.split_dense(buffer).into_iter().enumerate().collect();
+        let read = |(idx, (tensor, bytes)): (usize, (&DenseTensor, &mut [u8])), add: &dyn Fn(u64)| {
+            for rows in row_runs(tensor) {
+                let planes = planes_of(tensor, &rows, bytes);
+                let n_byte = planes.iter().map(|plane| plane.len() as u64).sum();
+                weights.read_dense(idx, rows, planes)?;
+                add(n_byte);
+            }
+            Ok(())
         };
-        Ok(Dense { matrices: self.manifest.dense.iter().map(matrix).collect() })
+        parallel::map(tensors, read, progress).into_iter().collect()
     }
 
     /// Each dense tensor with its part of `buffer`: they lie one after the other.
@@ -165,27 +219,57 @@ impl Store {
     /// # Panics
     /// There is no such layer.
     pub fn expert_blob(&self, layer: usize) -> Blob {
-        self.blob(&expert_file_name(layer))
+        match &self.origin {
+            Origin::Packed(files) => {
+                files.blob(&expert_file_name(layer)).expect("there when the store was opened")
+            }
+            Origin::InPlace { experts, .. } => Blob::Pieces(Arc::clone(&experts[layer])),
+        }
     }
 
-    /// A file that [`Store::open_files`] found.
-    pub(crate) fn blob(&self, name: &str) -> Blob {
-        self.files.blob(name).expect("there when the store was opened")
-    }
-
-    /// A file kept beside the weights (`tokenizer.json`, …), checksum checked.
+    /// A file kept beside the weights (`tokenizer.json`, …), checksum checked where there is one.
     ///
     /// # Errors
     /// It cannot be read or its checksum is wrong.
     pub fn sidecar(&self, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
         let Some(sidecar) = self.manifest.sidecars.iter().find(|s| s.name == name) else { return Ok(None) };
-        let path = self.files.path(name);
-        match self.files.read(name, sidecar.bytes)? {
+        let files = match &self.origin {
+            Origin::Packed(files) => files,
+            Origin::InPlace { weights, .. } => return weights.sidecar(name).map(Some),
+        };
+        let path = files.path(name);
+        match files.read(name, sidecar.bytes)? {
             None => Err(StoreError::Invalid { path, why: "is missing".into() }),
             Some(bytes) if hash::hex(&bytes) == sidecar.xxh3 => Ok(Some(bytes)),
             Some(_) => Err(StoreError::Checksum { path, what: "the file".into(), offset: 0 }),
         }
     }
+}
+
+/// The file of the dense weights.
+pub(crate) fn dense_blob(files: &StoreFiles) -> Blob {
+    files.blob(DENSE_NAME).expect("there when the store was opened")
+}
+
+/// Runs of rows of a tensor that are about [`ROWS_BYTES`] long.
+pub(crate) fn row_runs(tensor: &DenseTensor) -> impl Iterator<Item = Range<usize>> {
+    let n_row = tensor.rows;
+    let row_bytes = tensor.format.row_bytes(tensor.cols).max(1);
+    let n = (ROWS_BYTES / row_bytes).next_multiple_of(tensor.format.scale_rows()).max(1);
+    (0..n_row).step_by(n).map(move |start| start..n_row.min(start + n))
+}
+
+/// The planes of rows `rows` of `tensor`, all of which is `bytes`.
+fn planes_of<'a>(tensor: &DenseTensor, rows: &Range<usize>, bytes: &'a mut [u8]) -> [&'a mut [u8]; 3] {
+    let [codes, scales, biases] = tensor.format.planes(tensor.rows, tensor.cols);
+    let (head, from_biases) = bytes.split_at_mut(biases.start);
+    let (from_codes, from_scales) = head.split_at_mut(scales.start);
+    let [code_part, scale_part, bias_part] = tensor.format.row_planes(rows.clone(), tensor.cols);
+    [
+        &mut from_codes[codes][code_part],
+        &mut from_scales[..scales.len()][scale_part],
+        &mut from_biases[..biases.len()][bias_part],
+    ]
 }
 
 impl Dense {

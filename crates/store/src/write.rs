@@ -136,7 +136,7 @@ impl StorePlan {
             let name = tensor_name(plan.role, plan.layer);
             plan.format.check(plan.rows, plan.cols).map_err(|e| format!("{name}: {e}"))?;
         }
-        self.manifest().check()
+        self.manifest().check(true)
     }
 }
 

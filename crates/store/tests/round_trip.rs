@@ -28,6 +28,7 @@ fn check(store: &Store) {
         let bytes = match store.expert_blob(layer) {
             Blob::File(path) => std::fs::read(path).unwrap(),
             Blob::Memory { bytes, .. } => bytes.to_vec(),
+            Blob::Pieces(_) => panic!("a packed store has whole files"),
         };
         let expected: Vec<u8> =
             (0..plan.config.n_expert).flat_map(|e| common::record(&plan, layer, e)).collect();

@@ -34,6 +34,16 @@ pub struct Tuning {
     pub depth: usize,
 }
 
+/// What an aligned read may read too much, at both ends together.
+const LANDING_EXTRA_BYTES: usize = 2 * 4096;
+
+impl Tuning {
+    /// Memory that reads of records in pieces take beside the slots, at most: such records have up to `record_bytes`.
+    pub fn landing_bytes(&self, record_bytes: usize) -> usize {
+        self.depth.max(1) * (self.request_bytes.min(record_bytes) + LANDING_EXTRA_BYTES)
+    }
+}
+
 impl Default for Tuning {
     /// Enough for the drives that were measured, and records still arrive one after the other.
     fn default() -> Self {

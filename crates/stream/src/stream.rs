@@ -30,8 +30,10 @@ pub struct RecordFile {
     pub source: Box<dyn ReadAt>,
     /// From one record to the next; expert `e` starts at `e · stride_bytes`.
     pub stride_bytes: usize,
-    /// xxh3-64 of each record, all `stride_bytes` of it.
-    pub xxh3: Vec<u64>,
+    /// Records.
+    pub n_expert: usize,
+    /// xxh3-64 of each record, all `stride_bytes` of it, `[n_expert]`; a checkpoint has none.
+    pub xxh3: Option<Vec<u64>>,
 }
 
 /// Counters since the start.
@@ -165,7 +167,7 @@ impl ExpertStream {
         if n_slot < N_SLOT_MIN {
             return Err(StreamError::TooFewSlots { n_slot, n_min: N_SLOT_MIN });
         }
-        let n_expert: Vec<usize> = layers.iter().map(|layer| layer.xxh3.len()).collect();
+        let n_expert: Vec<usize> = layers.iter().map(|layer| layer.n_expert).collect();
         let first = (0..layers.len()).map(|layer| n_expert[..layer].iter().sum()).collect();
         let n_record = n_expert.iter().sum();
         let slot_bytes = layers.iter().map(|layer| layer.stride_bytes).max().unwrap_or(0);
@@ -332,7 +334,7 @@ impl ExpertStream {
 
     /// Will the device probably find all experts that a token needs of this layer in its own memory?
     pub fn trusts_held(&self, layer: usize) -> bool {
-        self.slots.tier.is_trusted(layer, self.layers[layer].xxh3.len())
+        self.slots.tier.is_trusted(layer, self.layers[layer].n_expert)
     }
 
     /// Whether the device should hold the expert at a place that [`Self::next`] gave last; if so, it counts as held
@@ -486,7 +488,7 @@ impl ExpertStream {
             return Ok(());
         }
         let all = (0..self.first.len())
-            .flat_map(|layer| (0..self.layers[layer].xxh3.len()).map(move |expert| (layer, expert)));
+            .flat_map(|layer| (0..self.layers[layer].n_expert).map(move |expert| (layer, expert)));
         let mut keys: Vec<(Key, usize)> =
             all.map(|(layer, expert)| (self.key(layer, expert), expert)).collect();
         let score = |key: Key| self.slots.heat.heat().score(key.record);
@@ -503,7 +505,7 @@ impl ExpertStream {
     }
 
     fn key(&self, layer: usize, expert: usize) -> Key {
-        let n_expert = self.layers[layer].xxh3.len();
+        let n_expert = self.layers[layer].n_expert;
         assert!(expert < n_expert, "layer {layer} has {n_expert} experts, there is no number {expert}");
         Key { layer, record: self.first[layer] + expert }
     }

@@ -36,7 +36,8 @@ fn rings_and_files_run_out() {
     let _last = std::fs::File::open(file.path());
 
     let xxh3: Vec<u64> = bytes.chunks(STRIDE).map(xxh3_64).collect();
-    let layer = |source| RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.clone() };
+    let layer =
+        |source| RecordFile { source, stride_bytes: STRIDE, n_expert: xxh3.len(), xxh3: Some(xxh3.clone()) };
     let tuning = Tuning { method: Method::Uring, request_bytes: 16 * 1024, depth: 3 };
     let options = StreamOptions { mode: CacheMode::Slots, n_slot: 4, tuning };
     let mut stream = ExpertStream::new(sources.into_iter().map(layer).collect(), options).unwrap();

@@ -1,10 +1,11 @@
 //! Real files, memory, and the bandwidth that is measured on them.
 
 use std::io::{Seek, SeekFrom, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
-use store::Blob;
+use store::{Blob, Piece, PieceFile};
 use stream::{
     Backing, CacheMode, ExpertStream, Method, ReadAt, Reader, RecordFile, StreamError, StreamOptions, Tuning,
     measure_read_bandwidth,
@@ -37,7 +38,7 @@ fn pattern(bytes: usize) -> Vec<u8> {
 fn stream_of(path: &Path, xxh3: &[u64], mode: CacheMode, tuning: Tuning) -> ExpertStream {
     let source = open(path, ExpertStream::backing(mode));
     let is_direct = source.is_direct();
-    let file = RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.into() };
+    let file = RecordFile { source, stride_bytes: STRIDE, n_expert: xxh3.len(), xxh3: Some(xxh3.into()) };
     let stream = ExpertStream::new(vec![file], StreamOptions { mode, n_slot: 4, tuning }).unwrap();
     assert!(stream.method() == Method::Pool || (tuning.method == Method::Uring && is_direct));
     stream
@@ -228,7 +229,8 @@ fn rings_where_there_are_some() {
     file.write_all(bytes).unwrap();
     let memory = Blob::Memory { name: "demo".into(), bytes };
     let sources = [open(file.path(), Backing::Direct), Reader::open(&memory, Backing::Direct).unwrap()];
-    let layer = |source| RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.clone() };
+    let layer =
+        |source| RecordFile { source, stride_bytes: STRIDE, n_expert: xxh3.len(), xxh3: Some(xxh3.clone()) };
     let layers = sources.into_iter().map(layer).collect();
     let options = StreamOptions { mode: CacheMode::Slots, n_slot: 8, tuning };
     let mut stream = ExpertStream::new(layers, options).unwrap();
@@ -263,7 +265,8 @@ fn odd_strides() {
     file.write_all(&bytes).unwrap();
     for tuning in tunings() {
         let source = open(file.path(), Backing::Direct);
-        let layer = RecordFile { source, stride_bytes: STRIDE, xxh3: xxh3.clone() };
+        let layer =
+            RecordFile { source, stride_bytes: STRIDE, n_expert: xxh3.len(), xxh3: Some(xxh3.clone()) };
         let options = StreamOptions { mode: CacheMode::Slots, n_slot: 5, tuning };
         let mut stream = ExpertStream::new(vec![layer], options).unwrap();
         assert!(take(&mut stream, 0, &[0, 1, 2, 3, 4]).unwrap().concat() == bytes);
@@ -298,8 +301,12 @@ fn errors_from_the_ring() {
     let file = tempfile::NamedTempFile::new().unwrap();
     for tuning in tunings() {
         let only_write = std::fs::OpenOptions::new().write(true).open(file.path()).unwrap();
-        let layer =
-            RecordFile { source: Box::new(Broken(only_write)), stride_bytes: STRIDE, xxh3: vec![0; 8] };
+        let layer = RecordFile {
+            source: Box::new(Broken(only_write)),
+            stride_bytes: STRIDE,
+            n_expert: 8,
+            xxh3: None,
+        };
         let options = StreamOptions { mode: CacheMode::Slots, n_slot: 8, tuning };
         let mut stream = ExpertStream::new(vec![layer], options).unwrap();
         let code = match stream.method() {
@@ -392,4 +399,50 @@ fn bandwidth() {
     assert!(measure_read_bandwidth(&[], 1, depth(1), Duration::ZERO).is_err());
     let missing = small.path().with_extension("missing");
     assert!(measure_read_bandwidth(&[&missing], 1, depth(1), Duration::ZERO).is_err());
+}
+
+/// A checkpoint used in place would compute with other bytes than its own: pieces of records lie at any offset of
+/// several files, in any order, and reads past the page cache must be aligned.
+#[test]
+fn records_in_pieces() {
+    let dir = tempfile::tempdir().unwrap();
+    let contents = [pattern(300_001), pattern(200_000).into_iter().rev().collect()];
+    let paths: Arc<[PathBuf]> = ["a", "b"].map(|name| dir.path().join(name)).into();
+    for (path, bytes) in paths.iter().zip(&contents) {
+        std::fs::write(path, bytes).unwrap();
+    }
+    // Start in the record, file, offset, length: gaps between and behind, the last byte of a file among them.
+    let parts =
+        [(0, 0, 7, 20_000), (20_000, 1, 1, 4096), (24_128, 0, 299_000, 1001), (30_000, 1, 4095, 17_000)];
+    let at = |expert: usize, (start, file, offset, bytes): (u64, usize, u64, u64)| Piece {
+        start: start + (expert * STRIDE) as u64,
+        file,
+        offset: if offset == 299_000 { offset } else { offset + 1000 * expert as u64 },
+        bytes,
+    };
+    let pieces: Vec<Piece> = (0..3).flat_map(|expert| parts.map(|part| at(expert, part))).collect();
+    let mut records = vec![0; 3 * STRIDE];
+    for piece in &pieces {
+        let from = piece.offset as usize..(piece.offset + piece.bytes) as usize;
+        let to = piece.start as usize..(piece.start + piece.bytes) as usize;
+        records[to].copy_from_slice(&contents[piece.file][from]);
+    }
+    let map = PieceFile::new("experts".into(), paths, pieces, records.len() as u64).unwrap();
+    let blob = Blob::Pieces(Arc::new(map));
+    for (mode, tuning) in
+        [CacheMode::Slots, CacheMode::Page].into_iter().flat_map(|m| tunings().map(move |t| (m, t)))
+    {
+        let source = Reader::open(&blob, ExpertStream::backing(mode)).unwrap();
+        let layer = RecordFile { source, stride_bytes: STRIDE, n_expert: 3, xxh3: None };
+        let options = StreamOptions { mode, n_slot: 4, tuning };
+        let mut stream = ExpertStream::new(vec![layer], options).unwrap();
+        assert!(take(&mut stream, 0, &[0, 1, 2]).unwrap().concat() == records, "{mode:?} {tuning:?}");
+    }
+    std::fs::OpenOptions::new().write(true).open(dir.path().join("a")).unwrap().set_len(299_500).unwrap();
+    let source = Reader::open(&blob, Backing::Direct).unwrap();
+    let layer = RecordFile { source, stride_bytes: STRIDE, n_expert: 3, xxh3: None };
+    let options = StreamOptions { mode: CacheMode::Slots, n_slot: 4, tuning: depth(2) };
+    let mut stream = ExpertStream::new(vec![layer], options).unwrap();
+    let error = take(&mut stream, 0, &[0]).unwrap_err();
+    assert!(error.to_string().contains("ends early"), "{error}");
 }

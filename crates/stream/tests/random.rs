@@ -215,7 +215,8 @@ fn long_layers(dir: &Path, faults: Option<SimFaults>, seed: u64) -> Vec<RecordFi
             Some(drive) if layer != CLEAN_LAYER => drive.wrap(source),
             _ => source,
         };
-        RecordFile { source, stride_bytes: LONG_STRIDE, xxh3: records.iter().map(|r| xxh3_64(r)).collect() }
+        let xxh3 = Some(records.iter().map(|r| xxh3_64(r)).collect());
+        RecordFile { source, stride_bytes: LONG_STRIDE, n_expert: records.len(), xxh3 }
     };
     (0..=CLEAN_LAYER).map(layer).collect()
 }

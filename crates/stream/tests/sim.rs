@@ -35,7 +35,8 @@ fn stream_on(drive: &std::sync::Arc<SimDrive>, tuning: Tuning) -> ExpertStream {
         RecordFile {
             source: drive.wrap(Reader::open(&memory, Backing::Direct).unwrap()),
             stride_bytes: STRIDE,
-            xxh3: bytes.chunks(STRIDE).map(xxh3_64).collect(),
+            n_expert: N_EXPERT,
+            xxh3: Some(bytes.chunks(STRIDE).map(xxh3_64).collect()),
         }
     };
     let options = StreamOptions { mode: CacheMode::Slots, n_slot: 12, tuning };

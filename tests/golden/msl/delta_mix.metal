@@ -24,6 +24,7 @@ struct Params {
     uint pos;
     uint first;
     uint n_token;
+    uint n_tile;
 };
 struct Piece {
     uint start;

@@ -15,6 +15,8 @@ struct Params {
     float eps;
     uint first;
     uint n_row;
+    uint n_head_v;
+    uint n_tile;
 };
 typedef float type_2[1];
 constant uint N_THREAD = 256u;
@@ -81,6 +83,14 @@ float decay_of(
     return (x_3 > -0.25) ? _e27 : metal::exp(x_3);
 }
 
+uint out_head(
+    uint head,
+    uint n_head_v,
+    uint n_tile
+) {
+    return ((head % n_tile) * (n_head_v / n_tile)) + (head / n_tile);
+}
+
 struct main_Input {
 };
 [[max_total_threads_per_threadgroup(256)]] kernel void main_(
@@ -105,8 +115,8 @@ struct main_Input {
     bool loop_init = true;
     while(true) {
         if (!loop_init) {
-            uint _e102 = i;
-            i = _e102 + (N_THREAD / n_lane);
+            uint _e119 = i;
+            i = _e119 + (N_THREAD / n_lane);
         }
         loop_init = false;
         uint _e14 = i;
@@ -118,67 +128,75 @@ struct main_Input {
             uint _e19 = p.first;
             uint _e20 = i;
             uint _e24 = p.n_row;
+            uint row = _e19 + metal::min(first + _e20, _e24 - 1u);
             uint _e31 = p.dv;
-            uint start = (_e19 + metal::min(first + _e20, _e24 - 1u)) * _e31;
+            uint start = row * _e31;
+            uint _e35 = p.n_head_v;
+            uint head_1 = row % _e35;
+            uint _e40 = p.n_head_v;
+            uint _e43 = p.n_tile;
+            uint _e44 = out_head(head_1, _e40, _e43);
+            uint _e48 = p.dv;
+            uint out_at = ((row - head_1) + _e44) * _e48;
             square = 0.0;
             c = lane;
             bool loop_init_1 = true;
             while(true) {
                 if (!loop_init_1) {
-                    uint _e48 = c;
-                    c = _e48 + n_lane;
+                    uint _e65 = c;
+                    c = _e65 + n_lane;
                 }
                 loop_init_1 = false;
-                uint _e36 = c;
-                uint _e39 = p.dv;
-                if (_e36 < _e39) {
+                uint _e53 = c;
+                uint _e56 = p.dv;
+                if (_e53 < _e56) {
                 } else {
                     break;
                 }
                 {
-                    uint _e42 = c;
-                    float value = out[start + _e42];
-                    float _e46 = square;
-                    square = metal::fma(value, value, _e46);
+                    uint _e59 = c;
+                    float value = out[out_at + _e59];
+                    float _e63 = square;
+                    square = metal::fma(value, value, _e63);
                 }
             }
-            float _e50 = square;
-            float unnamed = metal::simd_sum(_e50);
-            uint _e54 = p.dv;
-            float _e59 = p.eps;
-            float scale = metal::rsqrt((unnamed / static_cast<float>(_e54)) + _e59);
+            float _e67 = square;
+            float unnamed = metal::simd_sum(_e67);
+            uint _e71 = p.dv;
+            float _e76 = p.eps;
+            float scale = metal::rsqrt((unnamed / static_cast<float>(_e71)) + _e76);
             c_1 = lane;
             bool loop_init_2 = true;
             while(true) {
                 if (!loop_init_2) {
-                    uint _e100 = c_1;
-                    c_1 = _e100 + n_lane;
+                    uint _e117 = c_1;
+                    c_1 = _e117 + n_lane;
                 }
                 loop_init_2 = false;
-                uint _e63 = c_1;
-                uint _e66 = p.dv;
-                if (_e63 < _e66) {
-                    uint _e70 = i;
-                    uint _e74 = p.n_row;
-                    local = (first + _e70) < _e74;
+                uint _e80 = c_1;
+                uint _e83 = p.dv;
+                if (_e80 < _e83) {
+                    uint _e87 = i;
+                    uint _e91 = p.n_row;
+                    local = (first + _e87) < _e91;
                 } else {
                     local = false;
                 }
-                bool _e77 = local;
-                if (_e77) {
+                bool _e94 = local;
+                if (_e94) {
                 } else {
                     break;
                 }
                 {
-                    uint _e79 = c_1;
-                    uint _e83 = c_1;
-                    float _e86 = out[start + _e83];
-                    uint _e88 = c_1;
-                    float _e90 = norm[_e88];
-                    uint _e94 = c_1;
-                    float _e97 = z[start + _e94];
-                    float _e98 = silu(_e97);
-                    out[start + _e79] = (_e86 * (scale * _e90)) * _e98;
+                    uint _e96 = c_1;
+                    uint _e100 = c_1;
+                    float _e103 = out[out_at + _e100];
+                    uint _e105 = c_1;
+                    float _e107 = norm[_e105];
+                    uint _e111 = c_1;
+                    float _e114 = z[start + _e111];
+                    float _e115 = silu(_e114);
+                    out[out_at + _e96] = (_e103 * (scale * _e107)) * _e115;
                 }
             }
         }

@@ -22,6 +22,7 @@ struct Params {
     uint pos;
     uint first;
     uint n_token;
+    uint n_tile;
 };
 struct Piece {
     uint start;
@@ -99,9 +100,17 @@ uint channels(
     return ((2u * _e3) * _e7) + (_e11 * _e14);
 }
 
+uint out_head(
+    uint head,
+    uint n_head_v,
+    uint n_tile
+) {
+    return ((head % n_tile) * (n_head_v / n_tile)) + (head / n_tile);
+}
+
 float at_w(
     Piece piece,
-    uint head,
+    uint head_1,
     uint i_1,
     uint dim_1,
     constant Params& p,
@@ -112,7 +121,7 @@ float at_w(
     uint _e13 = p.n_head_v;
     uint _e18 = p.dk;
     uint _e22 = p.dk;
-    float value = w[((((piece.start + metal::min(i_1, piece.n - 1u)) * _e13) + head) * _e18) + metal::min(dim_1, _e22 - 1u)];
+    float value = w[((((piece.start + metal::min(i_1, piece.n - 1u)) * _e13) + head_1) * _e18) + metal::min(dim_1, _e22 - 1u)];
     if (i_1 < piece.n) {
         uint _e35 = p.dk;
         local_2 = dim_1 < _e35;
@@ -420,14 +429,14 @@ struct main_Input {
     uint k_3 = {};
     uint r_4 = {};
     uint row_1 = {};
-    uint head_1 = group.x;
+    uint head_2 = group.x;
     uint _e5 = p.n_head_v;
     uint _e8 = p.n_head_k;
-    uint key_head = head_1 / (_e5 / _e8);
+    uint key_head = head_2 / (_e5 / _e8);
     uint _e17 = p.dk;
     uint _e21 = p.n_head_k;
     uint _e25 = p.dk;
-    Place place_5 = Place {thread_, head_1, thread_ / LANES, thread_ % LANES, key_head * _e17, (_e21 + key_head) * _e25};
+    Place place_5 = Place {thread_, head_2, thread_ / LANES, thread_ % LANES, key_head * _e17, (_e21 + key_head) * _e25};
     uint quad_ = place_5.quad_;
     uint lane = place_5.lane;
     uint column = ((group.y * 2u) * LANES) + lane;
@@ -453,7 +462,7 @@ struct main_Input {
             uint _e62 = row;
             uint _e65 = p.dk;
             uint _e72 = p.dv;
-            uint at = ((head_1 * _e60) + metal::min(_e62, _e65 - 1u)) * _e72;
+            uint at = ((head_2 * _e60) + metal::min(_e62, _e65 - 1u)) * _e72;
             uint _e75 = row;
             float _e84 = state[at + columns.x];
             float _e89 = state[at + columns.y];
@@ -465,8 +474,8 @@ struct main_Input {
     bool loop_init_9 = true;
     while(true) {
         if (!loop_init_9) {
-            uint _e629 = number;
-            number = _e629 + 1u;
+            uint _e636 = number;
+            number = _e636 + 1u;
         }
         loop_init_9 = false;
         uint _e105 = number;
@@ -480,10 +489,10 @@ struct main_Input {
             Piece _e109 = piece_of(_e108, p);
             uint _e110 = number;
             uint _e113 = p.n_head_v;
-            uint gates_at_1 = (((_e110 * _e113) + head_1) * 2u) * CHUNK;
+            uint gates_at_1 = (((_e110 * _e113) + head_2) * 2u) * CHUNK;
             uint _e120 = number;
             uint _e123 = p.n_head_v;
-            uint answers_at_1 = (((_e120 * _e123) + head_1) * CHUNK) * 16u;
+            uint answers_at_1 = (((_e120 * _e123) + head_2) * CHUNK) * 16u;
             type_10 _e131 = load_dims(_e109, place_5, 0u, p, mixed, w, _buffer_sizes);
             next = _e131;
             rest = type_13 {};
@@ -505,7 +514,7 @@ struct main_Input {
                     uint i_5 = (quad_ * 4u) + _e142;
                     uint _e152 = p.n_head_v;
                     uint _e157 = p.dv;
-                    uint at_1 = (((_e109.start + metal::min(i_5, _e109.n - 1u)) * _e152) + head_1) * _e157;
+                    uint at_1 = (((_e109.start + metal::min(i_5, _e109.n - 1u)) * _e152) + head_2) * _e157;
                     uint _e159 = r;
                     float _e165 = u[at_1 + columns.x];
                     float _e170 = u[at_1 + columns.y];
@@ -667,8 +676,8 @@ struct main_Input {
             bool loop_init_16 = true;
             while(true) {
                 if (!loop_init_16) {
-                    uint _e433 = r_2;
-                    r_2 = _e433 + 1u;
+                    uint _e440 = r_2;
+                    r_2 = _e440 + 1u;
                 }
                 loop_init_16 = false;
                 uint _e380 = r_2;
@@ -681,29 +690,32 @@ struct main_Input {
                     uint i_7 = (quad_ * 4u) + _e385;
                     uint _e389 = p.first;
                     uint _e395 = p.n_head_v;
-                    uint _e400 = p.dv;
-                    uint at_2 = ((((_e389 + _e109.start) + i_7) * _e395) + head_1) * _e400;
+                    uint _e399 = p.n_head_v;
+                    uint _e402 = p.n_tile;
+                    uint _e403 = out_head(head_2, _e399, _e402);
+                    uint _e407 = p.dv;
+                    uint at_2 = ((((_e389 + _e109.start) + i_7) * _e395) + _e403) * _e407;
                     if (i_7 < _e109.n) {
                         local = is_inside.x;
                     } else {
                         local = false;
                     }
-                    bool _e408 = local;
-                    if (_e408) {
-                        uint _e414 = r_2;
-                        float _e416 = q_sums.inner[0][_e414];
-                        out[at_2 + columns.x] = _e416;
+                    bool _e415 = local;
+                    if (_e415) {
+                        uint _e421 = r_2;
+                        float _e423 = q_sums.inner[0][_e421];
+                        out[at_2 + columns.x] = _e423;
                     }
                     if (i_7 < _e109.n) {
                         local_1 = is_inside.y;
                     } else {
                         local_1 = false;
                     }
-                    bool _e423 = local_1;
-                    if (_e423) {
-                        uint _e429 = r_2;
-                        float _e431 = q_sums.inner[1][_e429];
-                        out[at_2 + columns.y] = _e431;
+                    bool _e430 = local_1;
+                    if (_e430) {
+                        uint _e436 = r_2;
+                        float _e438 = q_sums.inner[1][_e436];
+                        out[at_2 + columns.y] = _e438;
                     }
                 }
             }
@@ -713,12 +725,12 @@ struct main_Input {
             bool loop_init_17 = true;
             while(true) {
                 if (!loop_init_17) {
-                    uint _e492 = k_1;
-                    k_1 = _e492 + 1u;
+                    uint _e499 = k_1;
+                    k_1 = _e499 + 1u;
                 }
                 loop_init_17 = false;
-                uint _e446 = k_1;
-                if (_e446 < 1u) {
+                uint _e453 = k_1;
+                if (_e453 < 1u) {
                 } else {
                     break;
                 }
@@ -727,26 +739,26 @@ struct main_Input {
                     bool loop_init_18 = true;
                     while(true) {
                         if (!loop_init_18) {
-                            uint _e489 = r_3;
-                            r_3 = _e489 + 1u;
+                            uint _e496 = r_3;
+                            r_3 = _e496 + 1u;
                         }
                         loop_init_18 = false;
-                        uint _e454 = r_3;
-                        if (_e454 < 4u) {
+                        uint _e461 = r_3;
+                        if (_e461 < 4u) {
                         } else {
                             break;
                         }
                         {
-                            uint _e458 = k_1;
-                            uint _e464 = r_3;
-                            metal::float2 _e470 = s.inner[((((_e458 * 64u) + (quad_ * 4u)) + _e464) * LANES) + lane];
-                            metal::float2 values_2 = whole * _e470;
-                            uint _e473 = k_1;
-                            uint _e476 = r_3;
-                            sums.inner[2u * _e473][_e476] = values_2.x;
+                            uint _e465 = k_1;
+                            uint _e471 = r_3;
+                            metal::float2 _e477 = s.inner[((((_e465 * 64u) + (quad_ * 4u)) + _e471) * LANES) + lane];
+                            metal::float2 values_2 = whole * _e477;
                             uint _e480 = k_1;
-                            uint _e485 = r_3;
-                            sums.inner[(2u * _e480) + 1u][_e485] = values_2.y;
+                            uint _e483 = r_3;
+                            sums.inner[2u * _e480][_e483] = values_2.x;
+                            uint _e487 = k_1;
+                            uint _e492 = r_3;
+                            sums.inner[(2u * _e487) + 1u][_e492] = values_2.y;
                         }
                     }
                 }
@@ -755,68 +767,68 @@ struct main_Input {
             bool loop_init_19 = true;
             while(true) {
                 if (!loop_init_19) {
-                    uint _e576 = first_1;
-                    first_1 = _e576 + TOKENS;
+                    uint _e583 = first_1;
+                    first_1 = _e583 + TOKENS;
                 }
                 loop_init_19 = false;
-                uint _e496 = first_1;
-                if (_e496 < _e109.n) {
+                uint _e503 = first_1;
+                if (_e503 < _e109.n) {
                 } else {
                     break;
                 }
                 {
                     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    type_10 _e499 = next;
-                    store(place_5, _e499, tile);
+                    type_10 _e506 = next;
+                    store(place_5, _e506, tile);
                     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-                    uint _e500 = first_1;
-                    if ((_e500 + TOKENS) < _e109.n) {
-                        uint _e505 = first_1;
-                        type_10 _e508 = load_keys(_e109, place_5, gates_at_1, _e505 + TOKENS, p, mixed, gates, _buffer_sizes);
-                        next = _e508;
+                    uint _e507 = first_1;
+                    if ((_e507 + TOKENS) < _e109.n) {
+                        uint _e512 = first_1;
+                        type_10 _e515 = load_keys(_e109, place_5, gates_at_1, _e512 + TOKENS, p, mixed, gates, _buffer_sizes);
+                        next = _e515;
                     }
                     i = 0u;
                     bool loop_init_20 = true;
                     while(true) {
                         if (!loop_init_20) {
-                            uint _e574 = i;
-                            i = _e574 + 1u;
+                            uint _e581 = i;
+                            i = _e581 + 1u;
                         }
                         loop_init_20 = false;
-                        uint _e511 = i;
-                        if (_e511 < TOKENS) {
+                        uint _e518 = i;
+                        if (_e518 < TOKENS) {
                         } else {
                             break;
                         }
                         {
-                            uint _e515 = first_1;
-                            uint _e516 = i;
-                            metal::float2 values_3 = learnt.inner[((_e515 + _e516) * LANES) + lane];
+                            uint _e522 = first_1;
+                            uint _e523 = i;
+                            metal::float2 values_3 = learnt.inner[((_e522 + _e523) * LANES) + lane];
                             k_2 = 0u;
                             bool loop_init_21 = true;
                             while(true) {
                                 if (!loop_init_21) {
-                                    uint _e571 = k_2;
-                                    k_2 = _e571 + 1u;
+                                    uint _e578 = k_2;
+                                    k_2 = _e578 + 1u;
                                 }
                                 loop_init_21 = false;
-                                uint _e525 = k_2;
-                                if (_e525 < 1u) {
+                                uint _e532 = k_2;
+                                if (_e532 < 1u) {
                                 } else {
                                     break;
                                 }
                                 {
-                                    uint _e532 = i;
-                                    uint _e535 = k_2;
-                                    metal::float4 four_1 = tile.inner[((_e532 * ROW_FOURS) + (_e535 * 16u)) + quad_];
-                                    uint _e543 = k_2;
-                                    uint _e549 = k_2;
-                                    metal::float4 _e552 = sums.inner[2u * _e549];
-                                    sums.inner[2u * _e543] = metal::fma(four_1, metal::float4(values_3.x), _e552);
-                                    uint _e555 = k_2;
-                                    uint _e563 = k_2;
-                                    metal::float4 _e568 = sums.inner[(2u * _e563) + 1u];
-                                    sums.inner[(2u * _e555) + 1u] = metal::fma(four_1, metal::float4(values_3.y), _e568);
+                                    uint _e539 = i;
+                                    uint _e542 = k_2;
+                                    metal::float4 four_1 = tile.inner[((_e539 * ROW_FOURS) + (_e542 * 16u)) + quad_];
+                                    uint _e550 = k_2;
+                                    uint _e556 = k_2;
+                                    metal::float4 _e559 = sums.inner[2u * _e556];
+                                    sums.inner[2u * _e550] = metal::fma(four_1, metal::float4(values_3.x), _e559);
+                                    uint _e562 = k_2;
+                                    uint _e570 = k_2;
+                                    metal::float4 _e575 = sums.inner[(2u * _e570) + 1u];
+                                    sums.inner[(2u * _e562) + 1u] = metal::fma(four_1, metal::float4(values_3.y), _e575);
                                 }
                             }
                         }
@@ -827,12 +839,12 @@ struct main_Input {
             bool loop_init_22 = true;
             while(true) {
                 if (!loop_init_22) {
-                    uint _e626 = k_3;
-                    k_3 = _e626 + 1u;
+                    uint _e633 = k_3;
+                    k_3 = _e633 + 1u;
                 }
                 loop_init_22 = false;
-                uint _e581 = k_3;
-                if (_e581 < 1u) {
+                uint _e588 = k_3;
+                if (_e588 < 1u) {
                 } else {
                     break;
                 }
@@ -841,25 +853,25 @@ struct main_Input {
                     bool loop_init_23 = true;
                     while(true) {
                         if (!loop_init_23) {
-                            uint _e623 = r_4;
-                            r_4 = _e623 + 1u;
+                            uint _e630 = r_4;
+                            r_4 = _e630 + 1u;
                         }
                         loop_init_23 = false;
-                        uint _e589 = r_4;
-                        if (_e589 < 4u) {
+                        uint _e596 = r_4;
+                        if (_e596 < 4u) {
                         } else {
                             break;
                         }
                         {
-                            uint _e593 = k_3;
-                            uint _e599 = r_4;
-                            uint _e606 = k_3;
-                            uint _e609 = r_4;
-                            float _e611 = sums.inner[2u * _e606][_e609];
+                            uint _e600 = k_3;
+                            uint _e606 = r_4;
                             uint _e613 = k_3;
-                            uint _e618 = r_4;
-                            float _e620 = sums.inner[(2u * _e613) + 1u][_e618];
-                            s.inner[((((_e593 * 64u) + (quad_ * 4u)) + _e599) * LANES) + lane] = metal::float2(_e611, _e620);
+                            uint _e616 = r_4;
+                            float _e618 = sums.inner[2u * _e613][_e616];
+                            uint _e620 = k_3;
+                            uint _e625 = r_4;
+                            float _e627 = sums.inner[(2u * _e620) + 1u][_e625];
+                            s.inner[((((_e600 * 64u) + (quad_ * 4u)) + _e606) * LANES) + lane] = metal::float2(_e618, _e627);
                         }
                     }
                 }
@@ -871,30 +883,30 @@ struct main_Input {
     bool loop_init_24 = true;
     while(true) {
         if (!loop_init_24) {
-            uint _e673 = row_1;
-            row_1 = _e673 + 16u;
+            uint _e680 = row_1;
+            row_1 = _e680 + 16u;
         }
         loop_init_24 = false;
-        uint _e632 = row_1;
-        uint _e635 = p.dk;
-        if (_e632 < _e635) {
+        uint _e639 = row_1;
+        uint _e642 = p.dk;
+        if (_e639 < _e642) {
         } else {
             break;
         }
         {
-            uint _e639 = p.dk;
-            uint _e641 = row_1;
-            uint _e645 = p.dv;
-            uint at_3 = ((head_1 * _e639) + _e641) * _e645;
+            uint _e646 = p.dk;
+            uint _e648 = row_1;
+            uint _e652 = p.dv;
+            uint at_3 = ((head_2 * _e646) + _e648) * _e652;
             if (is_inside.x) {
-                uint _e653 = row_1;
-                float _e659 = s.inner[(_e653 * LANES) + lane].x;
-                state[at_3 + columns.x] = _e659;
+                uint _e660 = row_1;
+                float _e666 = s.inner[(_e660 * LANES) + lane].x;
+                state[at_3 + columns.x] = _e666;
             }
             if (is_inside.y) {
-                uint _e666 = row_1;
-                float _e672 = s.inner[(_e666 * LANES) + lane].y;
-                state[at_3 + columns.y] = _e672;
+                uint _e673 = row_1;
+                float _e679 = s.inner[(_e673 * LANES) + lane].y;
+                state[at_3 + columns.y] = _e679;
             }
         }
     }

@@ -26,6 +26,7 @@ struct Params {
     uint dv;
     uint token;
     float eps;
+    uint n_tile;
 };
 typedef metal::atomic_uint type_3[1];
 typedef float type_4[1];
@@ -114,6 +115,14 @@ float decay_of(
     return (x_3 > -0.25) ? _e27 : metal::exp(x_3);
 }
 
+uint out_head(
+    uint head,
+    uint n_head_v,
+    uint n_tile
+) {
+    return ((head % n_tile) * (n_head_v / n_tile)) + (head / n_tile);
+}
+
 uint n_channel(
     constant Params& p
 ) {
@@ -125,13 +134,13 @@ uint n_channel(
 }
 
 uint channel_of(
-    uint head,
+    uint head_1,
     uint i_11,
     constant Params& p
 ) {
     uint _e4 = p.n_head_v;
     uint _e7 = p.n_head_k;
-    uint key_head = head / (_e4 / _e7);
+    uint key_head = head_1 / (_e4 / _e7);
     uint _e13 = p.dk;
     if (i_11 < (2u * _e13)) {
         uint _e19 = p.n_head_k;
@@ -145,7 +154,7 @@ uint channel_of(
     uint _e47 = p.dk;
     uint _e51 = p.dv;
     uint _e58 = p.dk;
-    return ((((2u * _e43) * _e47) + (head * _e51)) + i_11) - (2u * _e58);
+    return ((((2u * _e43) * _e47) + (head_1 * _e51)) + i_11) - (2u * _e58);
 }
 
 type_10 window_of(
@@ -310,12 +319,12 @@ struct main_Input {
     uint i_9 = {};
     bool local_3 = {};
     uint i_10 = {};
-    uint head_1 = group.x;
+    uint head_2 = group.x;
     uint first_row = (thread_ / COLUMNS) * N_OWN;
     uint _e12 = p.dk;
     uint _e16 = p.dv;
     uint _e22 = p.dv;
-    uint first_at = ((head_1 * _e12) * _e16) + metal::min(thread_ % COLUMNS, _e22 - 1u);
+    uint first_at = ((head_2 * _e12) * _e16) + metal::min(thread_ % COLUMNS, _e22 - 1u);
     bool loop_init_3 = true;
     while(true) {
         if (!loop_init_3) {
@@ -341,111 +350,118 @@ struct main_Input {
     bool is_live = _e55 == 0u;
     uint _e60 = p.token;
     uint _e63 = p.n_head_v;
-    uint gate = (_e60 * _e63) + head_1;
+    uint gate = (_e60 * _e63) + head_2;
     float _e68 = b[gate];
     float _e69 = sigmoid(_e68);
-    float _e72 = log_decay[head_1];
+    float _e72 = log_decay[head_2];
     float _e76 = a[gate];
-    float _e79 = dt_bias[head_1];
+    float _e79 = dt_bias[head_2];
     float _e81 = softplus(_e76 + _e79);
     float _e83 = decay_of(-(_e72) * _e81);
     uint _e86 = p.n_head_v;
     uint _e89 = p.n_head_k;
     uint n_value = _e86 / _e89;
-    uint key_head_1 = head_1 / n_value;
+    uint key_head_1 = head_2 / n_value;
     uint _e94 = p.dv;
-    uint out_at = gate * _e94;
+    uint z_at = gate * _e94;
+    uint _e98 = p.token;
+    uint _e101 = p.n_head_v;
+    uint _e105 = p.n_head_v;
+    uint _e108 = p.n_tile;
+    uint _e109 = out_head(head_2, _e105, _e108);
+    uint _e113 = p.dv;
+    uint out_at = ((_e98 * _e101) + _e109) * _e113;
     i_1 = thread_;
     bool loop_init_4 = true;
     while(true) {
         if (!loop_init_4) {
-            uint _e116 = i_1;
-            i_1 = _e116 + N_THREAD;
+            uint _e135 = i_1;
+            i_1 = _e135 + N_THREAD;
         }
         loop_init_4 = false;
-        uint _e97 = i_1;
-        uint _e100 = p.dv;
-        if (_e97 < _e100) {
+        uint _e116 = i_1;
+        uint _e119 = p.dv;
+        if (_e116 < _e119) {
         } else {
             break;
         }
         {
-            uint _e103 = i_1;
-            uint _e106 = i_1;
-            float _e108 = norm[_e106];
-            uint _e110 = i_1;
-            float _e113 = z[out_at + _e110];
-            float _e114 = silu(_e113);
-            gate_row.inner[_e103] = _e108 * _e114;
+            uint _e122 = i_1;
+            uint _e125 = i_1;
+            float _e127 = norm[_e125];
+            uint _e129 = i_1;
+            float _e132 = z[z_at + _e129];
+            float _e133 = silu(_e132);
+            gate_row.inner[_e122] = _e127 * _e133;
         }
     }
     i_2 = thread_;
     bool loop_init_5 = true;
     while(true) {
         if (!loop_init_5) {
-            uint _e182 = i_2;
-            i_2 = _e182 + N_THREAD;
+            uint _e201 = i_2;
+            i_2 = _e201 + N_THREAD;
         }
         loop_init_5 = false;
-        uint _e120 = i_2;
-        uint _e124 = p.dk;
-        uint _e128 = p.dv;
-        if (_e120 < ((2u * _e124) + _e128)) {
+        uint _e139 = i_2;
+        uint _e143 = p.dk;
+        uint _e147 = p.dv;
+        if (_e139 < ((2u * _e143) + _e147)) {
         } else {
             break;
         }
         {
-            uint _e131 = i_2;
-            uint _e132 = channel_of(head_1, _e131, p);
-            type_10 _e133 = window_of(_e132, p, qkv, conv_state, _buffer_sizes);
-            float _e134 = convolve(_e132, _e133, p, taps, _buffer_sizes);
-            uint _e135 = i_2;
-            uint _e138 = p.dk;
-            if (_e135 < _e138) {
-                uint _e141 = i_2;
-                uint _e145 = i_2;
-                q_row.inner[_e141 / 4u][_e145 % 4u] = _e134;
+            uint _e150 = i_2;
+            uint _e151 = channel_of(head_2, _e150, p);
+            type_10 _e152 = window_of(_e151, p, qkv, conv_state, _buffer_sizes);
+            float _e153 = convolve(_e151, _e152, p, taps, _buffer_sizes);
+            uint _e154 = i_2;
+            uint _e157 = p.dk;
+            if (_e154 < _e157) {
+                uint _e160 = i_2;
+                uint _e164 = i_2;
+                q_row.inner[_e160 / 4u][_e164 % 4u] = _e153;
             } else {
-                uint _e149 = i_2;
-                uint _e153 = p.dk;
-                if (_e149 < (2u * _e153)) {
-                    uint _e157 = i_2;
-                    uint _e160 = p.dk;
-                    uint _e165 = i_2;
-                    uint _e168 = p.dk;
-                    k_row.inner[(_e157 - _e160) / 4u][(_e165 - _e168) % 4u] = _e134;
+                uint _e168 = i_2;
+                uint _e172 = p.dk;
+                if (_e168 < (2u * _e172)) {
+                    uint _e176 = i_2;
+                    uint _e179 = p.dk;
+                    uint _e184 = i_2;
+                    uint _e187 = p.dk;
+                    k_row.inner[(_e176 - _e179) / 4u][(_e184 - _e187) % 4u] = _e153;
                 } else {
-                    uint _e174 = i_2;
-                    uint _e178 = p.dk;
-                    v_row.inner[_e174 - (2u * _e178)] = _e134;
+                    uint _e193 = i_2;
+                    uint _e197 = p.dk;
+                    v_row.inner[_e193 - (2u * _e197)] = _e153;
                     if (is_live) {
-                        shift(_e132, _e133, p, conv_state, _buffer_sizes);
+                        shift(_e151, _e152, p, conv_state, _buffer_sizes);
                     }
                 }
             }
         }
     }
-    uint _e187 = p.dk;
-    i_3 = _e187 + thread_;
+    uint _e206 = p.dk;
+    i_3 = _e206 + thread_;
     bool loop_init_6 = true;
     while(true) {
         if (!loop_init_6) {
-            uint _e213 = i_3;
-            i_3 = _e213 + N_THREAD;
+            uint _e232 = i_3;
+            i_3 = _e232 + N_THREAD;
         }
         loop_init_6 = false;
-        uint _e190 = i_3;
-        if (_e190 < DK_MAX) {
+        uint _e209 = i_3;
+        if (_e209 < DK_MAX) {
         } else {
             break;
         }
         {
-            uint _e194 = i_3;
-            uint _e198 = i_3;
-            q_row.inner[_e194 / 4u][_e198 % 4u] = 0.0;
-            uint _e204 = i_3;
-            uint _e208 = i_3;
-            k_row.inner[_e204 / 4u][_e208 % 4u] = 0.0;
+            uint _e213 = i_3;
+            uint _e217 = i_3;
+            q_row.inner[_e213 / 4u][_e217 % 4u] = 0.0;
+            uint _e223 = i_3;
+            uint _e227 = i_3;
+            k_row.inner[_e223 / 4u][_e227 % 4u] = 0.0;
         }
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
@@ -454,90 +470,90 @@ struct main_Input {
     } else {
         local = false;
     }
-    bool _e223 = local;
-    if (_e223) {
-        uint _e229 = metal::atomic_fetch_add_explicit(&control[ARRIVED_AT + key_head_1], 1u, metal::memory_order_relaxed);
-        arrived = _e229 + 1u;
+    bool _e242 = local;
+    if (_e242) {
+        uint _e248 = metal::atomic_fetch_add_explicit(&control[ARRIVED_AT + key_head_1], 1u, metal::memory_order_relaxed);
+        arrived = _e248 + 1u;
     }
     i_4 = lane;
     bool loop_init_7 = true;
     while(true) {
         if (!loop_init_7) {
-            uint _e265 = i_4;
-            i_4 = _e265 + n_lane;
+            uint _e284 = i_4;
+            i_4 = _e284 + n_lane;
         }
         loop_init_7 = false;
-        uint _e239 = i_4;
-        uint _e242 = p.dk;
-        if (_e239 < ((_e242 + 3u) / 4u)) {
+        uint _e258 = i_4;
+        uint _e261 = p.dk;
+        if (_e258 < ((_e261 + 3u) / 4u)) {
         } else {
             break;
         }
         {
-            uint _e249 = i_4;
-            metal::float4 q_four = q_row.inner[_e249];
-            uint _e253 = i_4;
-            metal::float4 k_four = k_row.inner[_e253];
-            float _e256 = q_square;
-            q_square = _e256 + metal::dot(q_four, q_four);
-            float _e259 = k_square;
-            k_square = _e259 + metal::dot(k_four, k_four);
-            float _e262 = product;
-            product = _e262 + metal::dot(k_four, q_four);
+            uint _e268 = i_4;
+            metal::float4 q_four = q_row.inner[_e268];
+            uint _e272 = i_4;
+            metal::float4 k_four = k_row.inner[_e272];
+            float _e275 = q_square;
+            q_square = _e275 + metal::dot(q_four, q_four);
+            float _e278 = k_square;
+            k_square = _e278 + metal::dot(k_four, k_four);
+            float _e281 = product;
+            product = _e281 + metal::dot(k_four, q_four);
         }
     }
-    float _e267 = q_square;
-    float unnamed = metal::simd_sum(_e267);
-    uint _e274 = p.dk;
-    float q_scale = metal::rsqrt(unnamed + L2_EPS) * metal::rsqrt(static_cast<float>(_e274));
-    float _e278 = k_square;
-    float unnamed_1 = metal::simd_sum(_e278);
+    float _e286 = q_square;
+    float unnamed = metal::simd_sum(_e286);
+    uint _e293 = p.dk;
+    float q_scale = metal::rsqrt(unnamed + L2_EPS) * metal::rsqrt(static_cast<float>(_e293));
+    float _e297 = k_square;
+    float unnamed_1 = metal::simd_sum(_e297);
     float k_scale = metal::rsqrt(unnamed_1 + L2_EPS);
-    float _e283 = product;
-    float unnamed_2 = metal::simd_sum(_e283);
+    float _e302 = product;
+    float unnamed_2 = metal::simd_sum(_e302);
     float kq = (unnamed_2 * k_scale) * q_scale;
     bool loop_init_8 = true;
     while(true) {
         if (!loop_init_8) {
-            uint _e532 = first;
-            first = _e532 + COLUMNS;
+            uint _e551 = first;
+            first = _e551 + COLUMNS;
         }
         loop_init_8 = false;
-        uint _e289 = first;
-        uint _e292 = p.dv;
-        if (_e289 < _e292) {
+        uint _e308 = first;
+        uint _e311 = p.dv;
+        if (_e308 < _e311) {
         } else {
             break;
         }
         {
-            uint _e294 = first;
-            uint column = _e294 + (thread_ % COLUMNS);
-            uint _e300 = p.dk;
-            uint _e304 = p.dv;
-            uint _e308 = p.dv;
-            uint at = ((head_1 * _e300) * _e304) + metal::min(column, _e308 - 1u);
             uint _e313 = first;
-            if (_e313 > 0u) {
+            uint column = _e313 + (thread_ % COLUMNS);
+            uint _e319 = p.dk;
+            uint _e323 = p.dv;
+            uint _e327 = p.dv;
+            uint at = ((head_2 * _e319) * _e323) + metal::min(column, _e327 - 1u);
+            uint _e332 = first;
+            if (_e332 > 0u) {
                 i_5 = 0u;
                 bool loop_init_9 = true;
                 while(true) {
                     if (!loop_init_9) {
-                        uint _e340 = i_5;
-                        i_5 = _e340 + 1u;
+                        uint _e359 = i_5;
+                        i_5 = _e359 + 1u;
                     }
                     loop_init_9 = false;
-                    uint _e318 = i_5;
-                    if (_e318 < N_OWN) {
+                    uint _e337 = i_5;
+                    if (_e337 < N_OWN) {
                     } else {
                         break;
                     }
                     {
-                        uint _e321 = i_5;
-                        uint _e324 = i_5;
-                        uint _e328 = p.dk;
-                        uint _e334 = p.dv;
-                        float _e338 = state[at + (metal::min(first_row + _e324, _e328 - 1u) * _e334)];
-                        own.inner[_e321] = _e338;
+                        uint _e340 = i_5;
+                        uint _e343 = i_5;
+                        uint _e347 = p.dk;
+                        uint _e353 = p.dv;
+                        float _e357 = state[at + (metal::min(first_row + _e343, _e347 - 1u) * _e353)];
+                        own.inner[_e340] = _e357;
                     }
                 }
             }
@@ -546,128 +562,128 @@ struct main_Input {
             bool loop_init_10 = true;
             while(true) {
                 if (!loop_init_10) {
-                    uint _e406 = i_6;
-                    i_6 = _e406 + 4u;
+                    uint _e425 = i_6;
+                    i_6 = _e425 + 4u;
                 }
                 loop_init_10 = false;
-                uint _e347 = i_6;
-                if (_e347 < N_OWN) {
+                uint _e366 = i_6;
+                if (_e366 < N_OWN) {
                 } else {
                     break;
                 }
                 {
-                    uint _e351 = i_6;
-                    metal::float4 k_four_1 = k_row.inner[(first_row + _e351) / 4u];
-                    uint _e358 = i_6;
-                    metal::float4 q_four_1 = q_row.inner[(first_row + _e358) / 4u];
-                    uint _e367 = i_6;
-                    float _e369 = own.inner[_e367];
-                    metal::float2 _e371 = sums;
-                    sums = metal::fma(metal::float2(k_four_1.x, q_four_1.x), metal::float2(_e369), _e371);
-                    uint _e376 = i_6;
-                    float _e380 = own.inner[_e376 + 1u];
-                    metal::float2 _e382 = sums;
-                    sums = metal::fma(metal::float2(k_four_1.y, q_four_1.y), metal::float2(_e380), _e382);
-                    uint _e387 = i_6;
-                    float _e391 = own.inner[_e387 + 2u];
-                    metal::float2 _e393 = sums;
-                    sums = metal::fma(metal::float2(k_four_1.z, q_four_1.z), metal::float2(_e391), _e393);
-                    uint _e398 = i_6;
-                    float _e402 = own.inner[_e398 + 3u];
-                    metal::float2 _e404 = sums;
-                    sums = metal::fma(metal::float2(k_four_1.w, q_four_1.w), metal::float2(_e402), _e404);
+                    uint _e370 = i_6;
+                    metal::float4 k_four_1 = k_row.inner[(first_row + _e370) / 4u];
+                    uint _e377 = i_6;
+                    metal::float4 q_four_1 = q_row.inner[(first_row + _e377) / 4u];
+                    uint _e386 = i_6;
+                    float _e388 = own.inner[_e386];
+                    metal::float2 _e390 = sums;
+                    sums = metal::fma(metal::float2(k_four_1.x, q_four_1.x), metal::float2(_e388), _e390);
+                    uint _e395 = i_6;
+                    float _e399 = own.inner[_e395 + 1u];
+                    metal::float2 _e401 = sums;
+                    sums = metal::fma(metal::float2(k_four_1.y, q_four_1.y), metal::float2(_e399), _e401);
+                    uint _e406 = i_6;
+                    float _e410 = own.inner[_e406 + 2u];
+                    metal::float2 _e412 = sums;
+                    sums = metal::fma(metal::float2(k_four_1.z, q_four_1.z), metal::float2(_e410), _e412);
+                    uint _e417 = i_6;
+                    float _e421 = own.inner[_e417 + 3u];
+                    metal::float2 _e423 = sums;
+                    sums = metal::fma(metal::float2(k_four_1.w, q_four_1.w), metal::float2(_e421), _e423);
                 }
             }
-            metal::float2 _e411 = sums;
-            parts.inner[thread_] = _e411;
+            metal::float2 _e430 = sums;
+            parts.inner[thread_] = _e430;
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            metal::float2 _e416 = parts.inner[thread_ % COLUMNS];
-            sums = _e416;
+            metal::float2 _e435 = parts.inner[thread_ % COLUMNS];
+            sums = _e435;
             part = 1u;
             bool loop_init_11 = true;
             while(true) {
                 if (!loop_init_11) {
-                    uint _e438 = part;
-                    part = _e438 + 1u;
+                    uint _e457 = part;
+                    part = _e457 + 1u;
                 }
                 loop_init_11 = false;
-                uint _e419 = part;
-                if (_e419 < 4u) {
+                uint _e438 = part;
+                if (_e438 < 4u) {
                 } else {
                     break;
                 }
                 {
-                    metal::float2 _e426 = sums;
-                    uint _e428 = part;
-                    metal::float2 _e435 = parts.inner[(_e428 * COLUMNS) + (thread_ % COLUMNS)];
-                    sums = _e426 + _e435;
+                    metal::float2 _e445 = sums;
+                    uint _e447 = part;
+                    metal::float2 _e454 = parts.inner[(_e447 * COLUMNS) + (thread_ % COLUMNS)];
+                    sums = _e445 + _e454;
                 }
             }
-            uint _e443 = p.dv;
-            float _e448 = v_row.inner[metal::min(column, _e443 - 1u)];
-            float _e450 = sums.x;
-            float d = _e69 * (_e448 - (_e83 * (k_scale * _e450)));
-            uint _e457 = p.dv;
-            if (column < _e457) {
+            uint _e462 = p.dv;
+            float _e467 = v_row.inner[metal::min(column, _e462 - 1u)];
+            float _e469 = sums.x;
+            float d = _e69 * (_e467 - (_e83 * (k_scale * _e469)));
+            uint _e476 = p.dv;
+            if (column < _e476) {
                 local_1 = thread_ < COLUMNS;
             } else {
                 local_1 = false;
             }
-            bool _e464 = local_1;
-            if (_e464) {
-                float _e468 = sums.y;
-                o_row.inner[column] = metal::fma(_e83, q_scale * _e468, kq * d);
+            bool _e483 = local_1;
+            if (_e483) {
+                float _e487 = sums.y;
+                o_row.inner[column] = metal::fma(_e83, q_scale * _e487, kq * d);
             }
-            uint _e474 = p.dv;
-            if (column < _e474) {
+            uint _e493 = p.dv;
+            if (column < _e493) {
                 local_2 = is_live;
             } else {
                 local_2 = false;
             }
-            bool _e479 = local_2;
-            if (_e479) {
+            bool _e498 = local_2;
+            if (_e498) {
                 i_7 = 0u;
                 bool loop_init_12 = true;
                 while(true) {
                     if (!loop_init_12) {
-                        uint _e529 = i_7;
-                        i_7 = _e529 + 4u;
+                        uint _e548 = i_7;
+                        i_7 = _e548 + 4u;
                     }
                     loop_init_12 = false;
-                    uint _e482 = i_7;
-                    if (_e482 < N_OWN) {
+                    uint _e501 = i_7;
+                    if (_e501 < N_OWN) {
                     } else {
                         break;
                     }
                     {
-                        uint _e486 = i_7;
-                        metal::float4 k_four_2 = k_row.inner[(first_row + _e486) / 4u];
+                        uint _e505 = i_7;
+                        metal::float4 k_four_2 = k_row.inner[(first_row + _e505) / 4u];
                         r = 0u;
                         bool loop_init_13 = true;
                         while(true) {
                             if (!loop_init_13) {
-                                uint _e527 = r;
-                                r = _e527 + 1u;
+                                uint _e546 = r;
+                                r = _e546 + 1u;
                             }
                             loop_init_13 = false;
-                            uint _e494 = r;
-                            if (_e494 < 4u) {
+                            uint _e513 = r;
+                            if (_e513 < 4u) {
                             } else {
                                 break;
                             }
                             {
-                                uint _e497 = i_7;
-                                uint _e499 = r;
-                                uint _e503 = p.dk;
-                                if (((first_row + _e497) + _e499) < _e503) {
-                                    uint _e506 = i_7;
-                                    uint _e508 = r;
-                                    uint _e512 = p.dv;
-                                    uint _e516 = r;
-                                    uint _e519 = i_7;
-                                    uint _e520 = r;
-                                    float _e523 = own.inner[_e519 + _e520];
-                                    state[at + (((first_row + _e506) + _e508) * _e512)] = metal::fma(k_four_2[_e516], k_scale * d, _e83 * _e523);
+                                uint _e516 = i_7;
+                                uint _e518 = r;
+                                uint _e522 = p.dk;
+                                if (((first_row + _e516) + _e518) < _e522) {
+                                    uint _e525 = i_7;
+                                    uint _e527 = r;
+                                    uint _e531 = p.dv;
+                                    uint _e535 = r;
+                                    uint _e538 = i_7;
+                                    uint _e539 = r;
+                                    float _e542 = own.inner[_e538 + _e539];
+                                    state[at + (((first_row + _e525) + _e527) * _e531)] = metal::fma(k_four_2[_e535], k_scale * d, _e83 * _e542);
                                 }
                             }
                         }
@@ -681,63 +697,63 @@ struct main_Input {
     bool loop_init_14 = true;
     while(true) {
         if (!loop_init_14) {
-            uint _e553 = i_8;
-            i_8 = _e553 + n_lane;
+            uint _e572 = i_8;
+            i_8 = _e572 + n_lane;
         }
         loop_init_14 = false;
-        uint _e538 = i_8;
-        uint _e541 = p.dv;
-        if (_e538 < _e541) {
+        uint _e557 = i_8;
+        uint _e560 = p.dv;
+        if (_e557 < _e560) {
         } else {
             break;
         }
         {
-            uint _e544 = i_8;
-            float _e546 = o_row.inner[_e544];
-            uint _e548 = i_8;
-            float _e550 = o_row.inner[_e548];
-            float _e551 = square;
-            square = metal::fma(_e546, _e550, _e551);
+            uint _e563 = i_8;
+            float _e565 = o_row.inner[_e563];
+            uint _e567 = i_8;
+            float _e569 = o_row.inner[_e567];
+            float _e570 = square;
+            square = metal::fma(_e565, _e569, _e570);
         }
     }
-    float _e555 = square;
-    float unnamed_3 = metal::simd_sum(_e555);
-    uint _e559 = p.dv;
-    float mean = unnamed_3 / static_cast<float>(_e559);
-    float _e564 = p.eps;
-    float scale = metal::rsqrt(mean + _e564);
+    float _e574 = square;
+    float unnamed_3 = metal::simd_sum(_e574);
+    uint _e578 = p.dv;
+    float mean = unnamed_3 / static_cast<float>(_e578);
+    float _e583 = p.eps;
+    float scale = metal::rsqrt(mean + _e583);
     i_9 = thread_;
     bool loop_init_15 = true;
     while(true) {
         if (!loop_init_15) {
-            uint _e591 = i_9;
-            i_9 = _e591 + N_THREAD;
+            uint _e610 = i_9;
+            i_9 = _e610 + N_THREAD;
         }
         loop_init_15 = false;
-        uint _e568 = i_9;
-        uint _e571 = p.dv;
-        if (_e568 < _e571) {
+        uint _e587 = i_9;
+        uint _e590 = p.dv;
+        if (_e587 < _e590) {
             local_3 = is_live;
         } else {
             local_3 = false;
         }
-        bool _e576 = local_3;
-        if (_e576) {
+        bool _e595 = local_3;
+        if (_e595) {
         } else {
             break;
         }
         {
-            uint _e578 = i_9;
-            uint _e582 = i_9;
-            float _e584 = o_row.inner[_e582];
-            uint _e587 = i_9;
-            float _e589 = gate_row.inner[_e587];
-            out[out_at + _e578] = (_e584 * scale) * _e589;
+            uint _e597 = i_9;
+            uint _e601 = i_9;
+            float _e603 = o_row.inner[_e601];
+            uint _e606 = i_9;
+            float _e608 = gate_row.inner[_e606];
+            out[out_at + _e597] = (_e603 * scale) * _e608;
         }
     }
     if (thread_ == 0u) {
-        uint _e597 = arrived;
-        n_arrived = _e597;
+        uint _e616 = arrived;
+        n_arrived = _e616;
     }
     metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
     uint unnamed_4 = n_arrived;
@@ -747,21 +763,21 @@ struct main_Input {
         bool loop_init_16 = true;
         while(true) {
             if (!loop_init_16) {
-                uint _e612 = i_10;
-                i_10 = _e612 + N_THREAD;
+                uint _e631 = i_10;
+                i_10 = _e631 + N_THREAD;
             }
             loop_init_16 = false;
-            uint _e602 = i_10;
-            uint _e606 = p.dk;
-            if (_e602 < (2u * _e606)) {
+            uint _e621 = i_10;
+            uint _e625 = p.dk;
+            if (_e621 < (2u * _e625)) {
             } else {
                 break;
             }
             {
-                uint _e609 = i_10;
-                uint _e610 = channel_of(head_1, _e609, p);
-                type_10 _e611 = window_of(_e610, p, qkv, conv_state, _buffer_sizes);
-                shift(_e610, _e611, p, conv_state, _buffer_sizes);
+                uint _e628 = i_10;
+                uint _e629 = channel_of(head_2, _e628, p);
+                type_10 _e630 = window_of(_e629, p, qkv, conv_state, _buffer_sizes);
+                shift(_e629, _e630, p, conv_state, _buffer_sizes);
             }
         }
         if (thread_ == 0u) {

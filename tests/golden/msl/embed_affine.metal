@@ -10,7 +10,7 @@ struct _mslBufferSizes {
     uint size3;
 };
 
-typedef uint type_2[1];
+typedef uint type_3[1];
 struct type_7 {
     metal::float4 inner[2];
 };
@@ -24,9 +24,24 @@ struct Params {
 };
 typedef float type_9[1];
 constant uint CHUNK = 32u;
+constant uint RUNS = 1u;
+constant bool SCALED = true;
 constant bool BIASED = true;
 constant uint BITS = 4u;
 constant uint GROUP = 64u;
+constant uint HALF = 0u;
+
+float half_of(
+    uint bits
+) {
+    uint sign = (bits & 32768u) << 16u;
+    uint rest = (bits & 32767u) << 13u;
+    if (rest < 8388608u) {
+        float small = as_type<float>(rest | 947912704u) - as_type<float>(947912704u);
+        return as_type<float>(as_type<uint>(small) | sign);
+    }
+    return as_type<float>((rest + 939524096u) | sign);
+}
 
 metal::uint3 row_at(
     metal::uint3 planes,
@@ -63,7 +78,7 @@ type_7 codes8_(
     metal::uint3 row_1,
     uint col,
     uint n,
-    device type_2 const& w,
+    device type_3 const& w,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     uint low = {};
@@ -96,24 +111,28 @@ type_7 codes8_(
     return type_7 {{_e58, _e66}};
 }
 
-float bf16_of(
+float number_of(
     uint word_1,
     uint index
 ) {
+    if (false) {
+        float _e15 = half_of(((index % 2u) == 1u) ? (word_1 >> 16u) : (word_1 & 65535u));
+        return _e15;
+    }
     return as_type<float>(((index % 2u) == 1u) ? (word_1 & 4294901760u) : (word_1 << 16u));
 }
 
 metal::float2 scale_bias(
     metal::uint3 row_2,
     uint col_1,
-    device type_2 const& w,
+    device type_3 const& w,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     metal::uint2 group_1 = row_2.yz + metal::uint2(col_1 / GROUP);
     uint _e12 = w[group_1.x / 2u];
-    float _e14 = bf16_of(_e12, group_1.x);
+    float _e14 = number_of(_e12, group_1.x);
     uint _e20 = w[group_1.y / 2u];
-    float _e22 = bf16_of(_e20, group_1.y);
+    float _e22 = number_of(_e20, group_1.y);
     return metal::float2(_e14, _e22);
 }
 
@@ -123,9 +142,9 @@ struct main_Input {
   metal::uint3 group [[threadgroup_position_in_grid]]
 , metal::uint3 n_group [[threadgroups_per_grid]]
 , uint thread_ [[thread_index_in_threadgroup]]
-, device type_2 const& w [[buffer(1)]]
+, device type_3 const& w [[buffer(1)]]
 , constant Params& p [[buffer(0)]]
-, device type_2 const& ids [[buffer(4)]]
+, device type_3 const& ids [[buffer(4)]]
 , device type_9& out [[buffer(5)]]
 , constant _mslBufferSizes& _buffer_sizes [[buffer(6)]]
 ) {

@@ -32,6 +32,8 @@ struct Params {
 };
 typedef float type_11[1];
 constant uint CHUNK = 8u;
+constant uint RUNS = 1u;
+constant bool SCALED = false;
 constant bool BIASED = false;
 constant uint KIND = 2u;
 

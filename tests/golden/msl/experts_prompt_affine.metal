@@ -12,7 +12,7 @@ struct _mslBufferSizes {
     uint size7;
 };
 
-typedef uint type_2[1];
+typedef uint type_3[1];
 struct type_7 {
     metal::float4 inner[2];
 };
@@ -55,11 +55,14 @@ struct Params {
     uint up_biases;
 };
 constant uint CHUNK = 32u;
+constant uint RUNS = 1u;
+constant bool SCALED = true;
 constant bool BIASED = true;
 constant uint TILE_ROWS = 128u;
 constant uint TILE_COLS = 16u;
 constant uint BITS = 4u;
 constant uint GROUP = 64u;
+constant uint HALF = 0u;
 constant uint N_ROW = 8u;
 constant uint N_QUAD = 2u;
 constant uint TILE_TOKENS = 128u;
@@ -68,6 +71,18 @@ constant uint N_TOKEN_THREAD = 16u;
 constant uint TILE_QUADS = 32u;
 constant uint X_FOURS = 512u;
 constant uint STEP = 0u;
+
+float half_of(
+    uint bits
+) {
+    uint sign = (bits & 32768u) << 16u;
+    uint rest = (bits & 32767u) << 13u;
+    if (rest < 8388608u) {
+        float small = as_type<float>(rest | 947912704u) - as_type<float>(947912704u);
+        return as_type<float>(as_type<uint>(small) | sign);
+    }
+    return as_type<float>((rest + 939524096u) | sign);
+}
 
 metal::uint3 row_at(
     metal::uint3 planes,
@@ -104,7 +119,7 @@ type_7 codes8_(
     metal::uint3 row_1,
     uint col,
     uint n,
-    device type_2 const& w_1,
+    device type_3 const& w_1,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     uint low = {};
@@ -137,24 +152,28 @@ type_7 codes8_(
     return type_7 {{_e58, _e66}};
 }
 
-float bf16_of(
+float number_of(
     uint word_1,
     uint index
 ) {
+    if (false) {
+        float _e15 = half_of(((index % 2u) == 1u) ? (word_1 >> 16u) : (word_1 & 65535u));
+        return _e15;
+    }
     return as_type<float>(((index % 2u) == 1u) ? (word_1 & 4294901760u) : (word_1 << 16u));
 }
 
 metal::float2 scale_bias(
     metal::uint3 row_2,
     uint col_1,
-    device type_2 const& w_1,
+    device type_3 const& w_1,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     metal::uint2 group_2 = row_2.yz + metal::uint2(col_1 / GROUP);
     uint _e12 = w_1[group_2.x / 2u];
-    float _e14 = bf16_of(_e12, group_2.x);
+    float _e14 = number_of(_e12, group_2.x);
     uint _e20 = w_1[group_2.y / 2u];
-    float _e22 = bf16_of(_e20, group_2.y);
+    float _e22 = number_of(_e20, group_2.y);
     return metal::float2(_e14, _e22);
 }
 
@@ -208,7 +227,7 @@ Load load(
     uint col_2,
     uint cols_1,
     uint thread_4,
-    device type_2 const& w_1,
+    device type_3 const& w_1,
     device type_9 const& x_2,
     device type_10 const& x4_,
     constant _mslBufferSizes& _buffer_sizes
@@ -219,7 +238,7 @@ Load load(
     if (w_col < cols_1) {
         type_7 _e14 = codes8_(row_3, w_col, cols_1 - w_col, w_1, _buffer_sizes);
         part.w = _e14;
-        if (BIASED) {
+        if (SCALED) {
             metal::float2 _e16 = scale_bias(row_3, w_col, w_1, _buffer_sizes);
             metal::float4 _e23 = part.w.inner[0];
             part.w.inner[0] = metal::fma(metal::float4(_e16.x), _e23, metal::float4(_e16.y));
@@ -315,7 +334,7 @@ type_14 tile_sums(
     metal::uint4 tokens_1,
     uint cols_2,
     uint thread_6,
-    device type_2 const& w_1,
+    device type_3 const& w_1,
     device type_9 const& x_2,
     device type_10 const& x4_,
     threadgroup type_11& w_tile,
@@ -498,7 +517,7 @@ void put(
     float b,
     constant Params& p,
     device type_9& out,
-    device type_2 const& jobs,
+    device type_3 const& jobs,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     uint row_out = {};
@@ -547,7 +566,7 @@ void put4_(
     metal::float4 b_1,
     constant Params& p,
     device type_9& out,
-    device type_2 const& jobs,
+    device type_3 const& jobs,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     uint row_8 = ((2u * i) * BLOCK) + here.row;
@@ -562,7 +581,7 @@ void put4_(
 Tile open(
     metal::uint3 group_1,
     constant Params& p,
-    device type_2 const& jobs,
+    device type_3 const& jobs,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     uint _e3 = p.jobs_at;
@@ -608,7 +627,7 @@ metal::uint3 weights(
 uint input_row(
     Tile tile_3,
     uint tile_token_1,
-    device type_2 const& jobs,
+    device type_3 const& jobs,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     uint token_3 = metal::min(tile_3.token + tile_token_1, tile_3.n_token - 1u);
@@ -631,14 +650,14 @@ struct main_Input {
 [[max_total_threads_per_threadgroup(256)]] kernel void main_(
   metal::uint3 group [[threadgroup_position_in_grid]]
 , uint thread_ [[thread_index_in_threadgroup]]
-, device type_2 const& w_1 [[buffer(1)]]
+, device type_3 const& w_1 [[buffer(1)]]
 , device type_9 const& x_2 [[buffer(4)]]
 , device type_10 const& x4_ [[buffer(5)]]
 , threadgroup type_11& w_tile
 , threadgroup type_12& x_tile
 , constant Params& p [[buffer(0)]]
 , device type_9& out [[buffer(7)]]
-, device type_2 const& jobs [[buffer(6)]]
+, device type_3 const& jobs [[buffer(6)]]
 , constant _mslBufferSizes& _buffer_sizes [[buffer(8)]]
 ) {
     Tile _e2 = open(group, p, jobs, _buffer_sizes);

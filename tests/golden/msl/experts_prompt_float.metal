@@ -63,6 +63,8 @@ struct Params {
     uint up_biases;
 };
 constant uint CHUNK = 8u;
+constant uint RUNS = 1u;
+constant bool SCALED = false;
 constant bool BIASED = false;
 constant uint TILE_ROWS = 128u;
 constant uint TILE_COLS = 16u;
@@ -268,7 +270,7 @@ Load load(
     if (w_col < cols_1) {
         type_9 _e14 = codes8_(row_4, w_col, cols_1 - w_col, w_1, w4_, _buffer_sizes);
         part.w = _e14;
-        if (BIASED) {
+        if (SCALED) {
             metal::float2 _e16 = scale_bias(row_4, w_col);
             metal::float4 _e23 = part.w.inner[0];
             part.w.inner[0] = metal::fma(metal::float4(_e16.x), _e23, metal::float4(_e16.y));

@@ -13,14 +13,14 @@ struct _mslBufferSizes {
     uint size7;
 };
 
-typedef uint type_2[1];
-typedef metal::uint2 type_4[1];
-typedef metal::uint4 type_6[1];
-struct type_7 {
+typedef uint type_3[1];
+typedef metal::uint2 type_5[1];
+typedef metal::uint4 type_7[1];
+struct type_8 {
     uint inner[8];
 };
 struct Chunk {
-    type_7 words;
+    type_8 words;
     uint scale;
     uint bias;
 };
@@ -65,11 +65,14 @@ struct Params {
     char _pad5[12];
 };
 constant uint CHUNK = 32u;
+constant uint RUNS = 1u;
+constant bool SCALED = true;
 constant bool BIASED = true;
 constant uint VECTORS = 9u;
 constant uint NONE = 4294967295u;
 constant uint BITS = 4u;
 constant uint GROUP = 64u;
+constant uint HALF = 0u;
 constant uint ROWS = 2u;
 constant uint TOKENS = 1u;
 constant uint LANES = 32u;
@@ -80,6 +83,18 @@ constant uint DEPTH = 1u;
 constant uint TURNS = 1u;
 constant uint STEP = 0u;
 
+float half_of(
+    uint bits
+) {
+    uint sign = (bits & 32768u) << 16u;
+    uint rest = (bits & 32767u) << 13u;
+    if (rest < 8388608u) {
+        float small = as_type<float>(rest | 947912704u) - as_type<float>(947912704u);
+        return as_type<float>(as_type<uint>(small) | sign);
+    }
+    return as_type<float>((rest + 939524096u) | sign);
+}
+
 metal::uint3 row_at(
     metal::uint3 planes,
     uint row,
@@ -89,10 +104,14 @@ metal::uint3 row_at(
     return metal::uint3(planes.x + (row * ((cols / 32u) * BITS)), (2u * planes.y) + groups, (2u * planes.z) + groups);
 }
 
-float bf16_of(
+float number_of(
     uint word,
     uint index
 ) {
+    if (false) {
+        float _e15 = half_of(((index % 2u) == 1u) ? (word >> 16u) : (word & 65535u));
+        return _e15;
+    }
     return as_type<float>(((index % 2u) == 1u) ? (word & 4294901760u) : (word << 16u));
 }
 
@@ -100,9 +119,9 @@ Chunk load_chunk(
     metal::uint3 row_1,
     uint chunk,
     uint n,
-    device type_2 const& w,
-    device type_4 const& w2_,
-    device type_6 const& w4_,
+    device type_3 const& w,
+    device type_5 const& w2_,
+    device type_7 const& w4_,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     Chunk c = {};
@@ -193,21 +212,22 @@ Chunk load_chunk(
 metal::float2 chunk_scale_bias(
     Chunk c_1,
     metal::uint3 row_2,
-    uint chunk_1
+    uint chunk_1,
+    uint run
 ) {
     metal::uint2 group_2 = row_2.yz + metal::uint2((chunk_1 * CHUNK) / GROUP);
-    float _e12 = bf16_of(c_1.scale, group_2.x);
-    float _e15 = bf16_of(c_1.bias, group_2.y);
-    return metal::float2(_e12, _e15);
+    float _e13 = number_of(c_1.scale, group_2.x);
+    float _e16 = number_of(c_1.bias, group_2.y);
+    return metal::float2(_e13, _e16);
 }
 
 Chunks load_rows(
     thread Rows& rows_1,
     uint chunk_2,
     uint cols_1,
-    device type_2 const& w,
-    device type_4 const& w2_,
-    device type_6 const& w4_,
+    device type_3 const& w,
+    device type_5 const& w2_,
+    device type_7 const& w4_,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     Chunks chunks = {};
@@ -311,8 +331,8 @@ void load_tile(
     bool loop_init_4 = true;
     while(true) {
         if (!loop_init_4) {
-            uint _e123 = t;
-            t = _e123 + 1u;
+            uint _e128 = t;
+            t = _e128 + 1u;
         }
         loop_init_4 = false;
         uint _e11 = t;
@@ -325,8 +345,8 @@ void load_tile(
             bool loop_init_5 = true;
             while(true) {
                 if (!loop_init_5) {
-                    uint _e119 = first;
-                    first = _e119 + THREADS;
+                    uint _e124 = first;
+                    first = _e124 + THREADS;
                 }
                 loop_init_5 = false;
                 uint _e16 = first;
@@ -363,8 +383,8 @@ void load_tile(
                     bool loop_init_6 = true;
                     while(true) {
                         if (!loop_init_6) {
-                            uint _e78 = step;
-                            step = _e78 * 2u;
+                            uint _e83 = step;
+                            step = _e83 * 2u;
                         }
                         loop_init_6 = false;
                         uint _e65 = step;
@@ -378,27 +398,30 @@ void load_tile(
                             uint _e70 = step;
                             float unnamed = metal::simd_shuffle_xor(_e69, _e70);
                             largest_1 = metal::max(_e68, unnamed);
-                            float _e73 = sum;
-                            float _e74 = sum;
-                            uint _e75 = step;
-                            float unnamed_1 = metal::simd_shuffle_xor(_e74, _e75);
-                            sum = _e73 + unnamed_1;
+                            uint _e73 = step;
+                            if ((_e73 * RUNS) < 4u) {
+                                float _e78 = sum;
+                                float _e79 = sum;
+                                uint _e80 = step;
+                                float unnamed_1 = metal::simd_shuffle_xor(_e79, _e80);
+                                sum = _e78 + unnamed_1;
+                            }
                         }
                     }
-                    float _e81 = largest_1;
-                    uint _e82 = unit_exponent(_e81);
-                    float inverse = as_type<float>(2130706432u - _e82);
-                    metal::float4 _e87 = v[0];
-                    metal::uint3 _e89 = planes_of(_e87 * inverse);
-                    metal::float4 _e91 = v[1];
-                    metal::uint3 _e93 = planes_of(_e91 * inverse);
+                    float _e86 = largest_1;
+                    uint _e87 = unit_exponent(_e86);
+                    float inverse = as_type<float>(2130706432u - _e87);
+                    metal::float4 _e92 = v[0];
+                    metal::uint3 _e94 = planes_of(_e92 * inverse);
+                    metal::float4 _e96 = v[1];
+                    metal::uint3 _e98 = planes_of(_e96 * inverse);
                     if (is_there) {
-                        uint _e94 = t;
-                        uint _e97 = place(_e94, quarter_1 / 4u);
-                        uint at_4 = _e97 + ((quarter_1 % 4u) * 2u);
-                        x_tile.inner[at_4] = metal::uint4(_e89.x, _e93.x, _e89.y, _e93.y);
-                        float _e116 = sum;
-                        x_tile.inner[at_4 + 1u] = metal::uint4(_e89.z, _e93.z, _e82, as_type<uint>(_e116));
+                        uint _e99 = t;
+                        uint _e102 = place(_e99, quarter_1 / 4u);
+                        uint at_4 = _e102 + ((quarter_1 % 4u) * 2u);
+                        x_tile.inner[at_4] = metal::uint4(_e94.x, _e98.x, _e94.y, _e98.y);
+                        float _e121 = sum;
+                        x_tile.inner[at_4 + 1u] = metal::uint4(_e94.z, _e98.z, _e87, as_type<uint>(_e121));
                     }
                 }
             }
@@ -431,6 +454,15 @@ uint chunk_bytes(
     return ((halves & 16711935u) | ((halves << 4u) & 4278255360u)) & 252645135u;
 }
 
+float bias_of(
+    metal::float2 factors
+) {
+    if (false) {
+        return metal::fma(128.0, factors.x, factors.y);
+    }
+    return factors.y;
+}
+
 void add_chunk(
     thread Sums& sums,
     thread Chunks& chunks_1,
@@ -439,197 +471,222 @@ void add_chunk(
     uint at_1,
     threadgroup type_18& x_tile
 ) {
+    uint run_1 = 0u;
     type_21 low = {};
     type_21 middle = {};
     type_21 high = {};
     type_22 facts = {};
-    uint q = 0u;
+    uint q = {};
     type_23 codes = {};
     uint r_3 = {};
     uint t_1 = {};
     uint r_4 = {};
-    uint r_5 = 0u;
-    float bias = {};
+    uint r_5 = {};
     uint t_2 = {};
+    float sum_1 = {};
     bool loop_init_7 = true;
     while(true) {
         if (!loop_init_7) {
-            uint _e136 = q;
-            q = _e136 + 1u;
+            uint _e222 = run_1;
+            run_1 = _e222 + 1u;
         }
         loop_init_7 = false;
-        uint _e11 = q;
-        if (_e11 < 4u) {
+        uint _e7 = run_1;
+        if (_e7 < RUNS) {
         } else {
             break;
         }
         {
-            codes = type_23 {};
-            r_3 = 0u;
+            low = type_21 {};
+            middle = type_21 {};
+            high = type_21 {};
+            facts = type_22 {};
+            uint _e18 = run_1;
+            q = (_e18 * 4u) / RUNS;
             bool loop_init_8 = true;
             while(true) {
                 if (!loop_init_8) {
-                    uint _e41 = r_3;
-                    r_3 = _e41 + 1u;
+                    uint _e155 = q;
+                    q = _e155 + 1u;
                 }
                 loop_init_8 = false;
-                uint _e18 = r_3;
-                if (_e18 < ROWS) {
+                uint _e24 = q;
+                uint _e25 = run_1;
+                if (_e24 < (((_e25 + 1u) * 4u) / RUNS)) {
                 } else {
                     break;
                 }
                 {
-                    uint _e21 = r_3;
-                    uint _e23 = r_3;
-                    Chunk _e25 = chunks_1.inner[_e23];
-                    uint _e27 = q;
-                    uint _e29 = chunk_bytes(_e25, 2u * _e27);
-                    uint _e30 = r_3;
-                    Chunk _e32 = chunks_1.inner[_e30];
-                    uint _e34 = q;
-                    uint _e38 = chunk_bytes(_e32, (2u * _e34) + 1u);
-                    codes.inner[_e21] = metal::uint2(_e29, _e38);
-                }
-            }
-            t_1 = 0u;
-            bool loop_init_9 = true;
-            while(true) {
-                if (!loop_init_9) {
-                    uint _e133 = t_1;
-                    t_1 = _e133 + 1u;
-                }
-                loop_init_9 = false;
-                uint _e45 = t_1;
-                if (_e45 < TOKENS) {
-                } else {
-                    break;
-                }
-                {
-                    uint _e48 = t_1;
-                    uint _e49 = place(_e48, at_1);
-                    uint _e51 = q;
-                    uint place_1 = _e49 + (2u * _e51);
-                    metal::uint4 v_2 = x_tile.inner[place_1];
-                    metal::uint4 rest = x_tile.inner[place_1 + 1u];
-                    uint _e62 = t_1;
-                    facts.inner[_e62] = rest.zw;
-                    r_4 = 0u;
-                    bool loop_init_10 = true;
+                    codes = type_23 {};
+                    r_3 = 0u;
+                    bool loop_init_9 = true;
                     while(true) {
-                        if (!loop_init_10) {
-                            uint _e130 = r_4;
-                            r_4 = _e130 + 1u;
+                        if (!loop_init_9) {
+                            uint _e60 = r_3;
+                            r_3 = _e60 + 1u;
                         }
-                        loop_init_10 = false;
-                        uint _e67 = r_4;
-                        if (_e67 < ROWS) {
+                        loop_init_9 = false;
+                        uint _e37 = r_3;
+                        if (_e37 < ROWS) {
                         } else {
                             break;
                         }
                         {
-                            uint _e70 = r_4;
-                            uint _e73 = t_1;
-                            uint i_4 = (_e70 * TOKENS) + _e73;
-                            int _e76 = low.inner[i_4];
-                            uint _e77 = r_4;
-                            uint _e80 = codes.inner[_e77].x;
-                            uint _e81 = v_2.x;
-                            packed_char4 reinterpreted_packed_char4_e80 = as_type<packed_char4>(_e80);
-                            packed_char4 reinterpreted_packed_char4_e81 = as_type<packed_char4>(_e81);
-                            low.inner[i_4] = as_type<int>(as_type<uint>(_e76) + as_type<uint>(( + reinterpreted_packed_char4_e80[0] * reinterpreted_packed_char4_e81[0] + reinterpreted_packed_char4_e80[1] * reinterpreted_packed_char4_e81[1] + reinterpreted_packed_char4_e80[2] * reinterpreted_packed_char4_e81[2] + reinterpreted_packed_char4_e80[3] * reinterpreted_packed_char4_e81[3])));
-                            int _e85 = low.inner[i_4];
-                            uint _e86 = r_4;
-                            uint _e89 = codes.inner[_e86].y;
-                            uint _e90 = v_2.y;
-                            packed_char4 reinterpreted_packed_char4_e89 = as_type<packed_char4>(_e89);
-                            packed_char4 reinterpreted_packed_char4_e90 = as_type<packed_char4>(_e90);
-                            low.inner[i_4] = as_type<int>(as_type<uint>(_e85) + as_type<uint>(( + reinterpreted_packed_char4_e89[0] * reinterpreted_packed_char4_e90[0] + reinterpreted_packed_char4_e89[1] * reinterpreted_packed_char4_e90[1] + reinterpreted_packed_char4_e89[2] * reinterpreted_packed_char4_e90[2] + reinterpreted_packed_char4_e89[3] * reinterpreted_packed_char4_e90[3])));
-                            int _e94 = middle.inner[i_4];
-                            uint _e95 = r_4;
-                            uint _e98 = codes.inner[_e95].x;
-                            uint _e99 = v_2.z;
-                            packed_char4 reinterpreted_packed_char4_e98 = as_type<packed_char4>(_e98);
-                            packed_char4 reinterpreted_packed_char4_e99 = as_type<packed_char4>(_e99);
-                            middle.inner[i_4] = as_type<int>(as_type<uint>(_e94) + as_type<uint>(( + reinterpreted_packed_char4_e98[0] * reinterpreted_packed_char4_e99[0] + reinterpreted_packed_char4_e98[1] * reinterpreted_packed_char4_e99[1] + reinterpreted_packed_char4_e98[2] * reinterpreted_packed_char4_e99[2] + reinterpreted_packed_char4_e98[3] * reinterpreted_packed_char4_e99[3])));
-                            int _e103 = middle.inner[i_4];
-                            uint _e104 = r_4;
-                            uint _e107 = codes.inner[_e104].y;
-                            uint _e108 = v_2.w;
-                            packed_char4 reinterpreted_packed_char4_e107 = as_type<packed_char4>(_e107);
-                            packed_char4 reinterpreted_packed_char4_e108 = as_type<packed_char4>(_e108);
-                            middle.inner[i_4] = as_type<int>(as_type<uint>(_e103) + as_type<uint>(( + reinterpreted_packed_char4_e107[0] * reinterpreted_packed_char4_e108[0] + reinterpreted_packed_char4_e107[1] * reinterpreted_packed_char4_e108[1] + reinterpreted_packed_char4_e107[2] * reinterpreted_packed_char4_e108[2] + reinterpreted_packed_char4_e107[3] * reinterpreted_packed_char4_e108[3])));
-                            int _e112 = high.inner[i_4];
-                            uint _e113 = r_4;
-                            uint _e116 = codes.inner[_e113].x;
-                            uint _e117 = rest.x;
-                            packed_char4 reinterpreted_packed_char4_e116 = as_type<packed_char4>(_e116);
-                            packed_char4 reinterpreted_packed_char4_e117 = as_type<packed_char4>(_e117);
-                            high.inner[i_4] = as_type<int>(as_type<uint>(_e112) + as_type<uint>(( + reinterpreted_packed_char4_e116[0] * reinterpreted_packed_char4_e117[0] + reinterpreted_packed_char4_e116[1] * reinterpreted_packed_char4_e117[1] + reinterpreted_packed_char4_e116[2] * reinterpreted_packed_char4_e117[2] + reinterpreted_packed_char4_e116[3] * reinterpreted_packed_char4_e117[3])));
-                            int _e121 = high.inner[i_4];
-                            uint _e122 = r_4;
-                            uint _e125 = codes.inner[_e122].y;
-                            uint _e126 = rest.y;
-                            packed_char4 reinterpreted_packed_char4_e125 = as_type<packed_char4>(_e125);
-                            packed_char4 reinterpreted_packed_char4_e126 = as_type<packed_char4>(_e126);
-                            high.inner[i_4] = as_type<int>(as_type<uint>(_e121) + as_type<uint>(( + reinterpreted_packed_char4_e125[0] * reinterpreted_packed_char4_e126[0] + reinterpreted_packed_char4_e125[1] * reinterpreted_packed_char4_e126[1] + reinterpreted_packed_char4_e125[2] * reinterpreted_packed_char4_e126[2] + reinterpreted_packed_char4_e125[3] * reinterpreted_packed_char4_e126[3])));
+                            uint _e40 = r_3;
+                            uint _e42 = r_3;
+                            Chunk _e44 = chunks_1.inner[_e42];
+                            uint _e46 = q;
+                            uint _e48 = chunk_bytes(_e44, 2u * _e46);
+                            uint _e49 = r_3;
+                            Chunk _e51 = chunks_1.inner[_e49];
+                            uint _e53 = q;
+                            uint _e57 = chunk_bytes(_e51, (2u * _e53) + 1u);
+                            codes.inner[_e40] = metal::uint2(_e48, _e57);
+                        }
+                    }
+                    t_1 = 0u;
+                    bool loop_init_10 = true;
+                    while(true) {
+                        if (!loop_init_10) {
+                            uint _e152 = t_1;
+                            t_1 = _e152 + 1u;
+                        }
+                        loop_init_10 = false;
+                        uint _e64 = t_1;
+                        if (_e64 < TOKENS) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e67 = t_1;
+                            uint _e68 = place(_e67, at_1);
+                            uint _e70 = q;
+                            uint place_1 = _e68 + (2u * _e70);
+                            metal::uint4 v_2 = x_tile.inner[place_1];
+                            metal::uint4 rest_1 = x_tile.inner[place_1 + 1u];
+                            uint _e81 = t_1;
+                            facts.inner[_e81] = rest_1.zw;
+                            r_4 = 0u;
+                            bool loop_init_11 = true;
+                            while(true) {
+                                if (!loop_init_11) {
+                                    uint _e149 = r_4;
+                                    r_4 = _e149 + 1u;
+                                }
+                                loop_init_11 = false;
+                                uint _e86 = r_4;
+                                if (_e86 < ROWS) {
+                                } else {
+                                    break;
+                                }
+                                {
+                                    uint _e89 = r_4;
+                                    uint _e92 = t_1;
+                                    uint i_4 = (_e89 * TOKENS) + _e92;
+                                    int _e95 = low.inner[i_4];
+                                    uint _e96 = r_4;
+                                    uint _e99 = codes.inner[_e96].x;
+                                    uint _e100 = v_2.x;
+                                    packed_char4 reinterpreted_packed_char4_e99 = as_type<packed_char4>(_e99);
+                                    packed_char4 reinterpreted_packed_char4_e100 = as_type<packed_char4>(_e100);
+                                    low.inner[i_4] = as_type<int>(as_type<uint>(_e95) + as_type<uint>(( + reinterpreted_packed_char4_e99[0] * reinterpreted_packed_char4_e100[0] + reinterpreted_packed_char4_e99[1] * reinterpreted_packed_char4_e100[1] + reinterpreted_packed_char4_e99[2] * reinterpreted_packed_char4_e100[2] + reinterpreted_packed_char4_e99[3] * reinterpreted_packed_char4_e100[3])));
+                                    int _e104 = low.inner[i_4];
+                                    uint _e105 = r_4;
+                                    uint _e108 = codes.inner[_e105].y;
+                                    uint _e109 = v_2.y;
+                                    packed_char4 reinterpreted_packed_char4_e108 = as_type<packed_char4>(_e108);
+                                    packed_char4 reinterpreted_packed_char4_e109 = as_type<packed_char4>(_e109);
+                                    low.inner[i_4] = as_type<int>(as_type<uint>(_e104) + as_type<uint>(( + reinterpreted_packed_char4_e108[0] * reinterpreted_packed_char4_e109[0] + reinterpreted_packed_char4_e108[1] * reinterpreted_packed_char4_e109[1] + reinterpreted_packed_char4_e108[2] * reinterpreted_packed_char4_e109[2] + reinterpreted_packed_char4_e108[3] * reinterpreted_packed_char4_e109[3])));
+                                    int _e113 = middle.inner[i_4];
+                                    uint _e114 = r_4;
+                                    uint _e117 = codes.inner[_e114].x;
+                                    uint _e118 = v_2.z;
+                                    packed_char4 reinterpreted_packed_char4_e117 = as_type<packed_char4>(_e117);
+                                    packed_char4 reinterpreted_packed_char4_e118 = as_type<packed_char4>(_e118);
+                                    middle.inner[i_4] = as_type<int>(as_type<uint>(_e113) + as_type<uint>(( + reinterpreted_packed_char4_e117[0] * reinterpreted_packed_char4_e118[0] + reinterpreted_packed_char4_e117[1] * reinterpreted_packed_char4_e118[1] + reinterpreted_packed_char4_e117[2] * reinterpreted_packed_char4_e118[2] + reinterpreted_packed_char4_e117[3] * reinterpreted_packed_char4_e118[3])));
+                                    int _e122 = middle.inner[i_4];
+                                    uint _e123 = r_4;
+                                    uint _e126 = codes.inner[_e123].y;
+                                    uint _e127 = v_2.w;
+                                    packed_char4 reinterpreted_packed_char4_e126 = as_type<packed_char4>(_e126);
+                                    packed_char4 reinterpreted_packed_char4_e127 = as_type<packed_char4>(_e127);
+                                    middle.inner[i_4] = as_type<int>(as_type<uint>(_e122) + as_type<uint>(( + reinterpreted_packed_char4_e126[0] * reinterpreted_packed_char4_e127[0] + reinterpreted_packed_char4_e126[1] * reinterpreted_packed_char4_e127[1] + reinterpreted_packed_char4_e126[2] * reinterpreted_packed_char4_e127[2] + reinterpreted_packed_char4_e126[3] * reinterpreted_packed_char4_e127[3])));
+                                    int _e131 = high.inner[i_4];
+                                    uint _e132 = r_4;
+                                    uint _e135 = codes.inner[_e132].x;
+                                    uint _e136 = rest_1.x;
+                                    packed_char4 reinterpreted_packed_char4_e135 = as_type<packed_char4>(_e135);
+                                    packed_char4 reinterpreted_packed_char4_e136 = as_type<packed_char4>(_e136);
+                                    high.inner[i_4] = as_type<int>(as_type<uint>(_e131) + as_type<uint>(( + reinterpreted_packed_char4_e135[0] * reinterpreted_packed_char4_e136[0] + reinterpreted_packed_char4_e135[1] * reinterpreted_packed_char4_e136[1] + reinterpreted_packed_char4_e135[2] * reinterpreted_packed_char4_e136[2] + reinterpreted_packed_char4_e135[3] * reinterpreted_packed_char4_e136[3])));
+                                    int _e140 = high.inner[i_4];
+                                    uint _e141 = r_4;
+                                    uint _e144 = codes.inner[_e141].y;
+                                    uint _e145 = rest_1.y;
+                                    packed_char4 reinterpreted_packed_char4_e144 = as_type<packed_char4>(_e144);
+                                    packed_char4 reinterpreted_packed_char4_e145 = as_type<packed_char4>(_e145);
+                                    high.inner[i_4] = as_type<int>(as_type<uint>(_e140) + as_type<uint>(( + reinterpreted_packed_char4_e144[0] * reinterpreted_packed_char4_e145[0] + reinterpreted_packed_char4_e144[1] * reinterpreted_packed_char4_e145[1] + reinterpreted_packed_char4_e144[2] * reinterpreted_packed_char4_e145[2] + reinterpreted_packed_char4_e144[3] * reinterpreted_packed_char4_e145[3])));
+                                }
+                            }
                         }
                     }
                 }
             }
-        }
-    }
-    bool loop_init_11 = true;
-    while(true) {
-        if (!loop_init_11) {
-            uint _e205 = r_5;
-            r_5 = _e205 + 1u;
-        }
-        loop_init_11 = false;
-        uint _e140 = r_5;
-        if (_e140 < ROWS) {
-        } else {
-            break;
-        }
-        {
-            uint _e143 = r_5;
-            Chunk _e145 = chunks_1.inner[_e143];
-            uint _e146 = r_5;
-            metal::uint3 _e148 = rows_2.inner[_e146];
-            metal::float2 _e149 = chunk_scale_bias(_e145, _e148, chunk_4);
-            bias = _e149.y;
-            if (false) {
-                float _e157 = bias;
-                bias = metal::fma(128.0, _e149.x, _e157);
-            }
-            t_2 = 0u;
+            r_5 = 0u;
             bool loop_init_12 = true;
             while(true) {
                 if (!loop_init_12) {
-                    uint _e202 = t_2;
-                    t_2 = _e202 + 1u;
+                    uint _e219 = r_5;
+                    r_5 = _e219 + 1u;
                 }
                 loop_init_12 = false;
-                uint _e162 = t_2;
-                if (_e162 < TOKENS) {
+                uint _e159 = r_5;
+                if (_e159 < ROWS) {
                 } else {
                     break;
                 }
                 {
+                    uint _e162 = r_5;
+                    Chunk _e164 = chunks_1.inner[_e162];
                     uint _e165 = r_5;
-                    uint _e168 = t_2;
-                    uint i_5 = (_e165 * TOKENS) + _e168;
-                    int _e171 = high.inner[i_5];
-                    int _e174 = middle.inner[i_5];
-                    int _e178 = low.inner[i_5];
-                    float whole = metal::fma(static_cast<float>(_e171), 65536.0, static_cast<float>(as_type<int>(as_type<uint>(_e174 << 8u) + as_type<uint>(_e178))));
-                    uint _e183 = t_2;
-                    uint _e186 = facts.inner[_e183].x;
-                    float _e191 = sums.inner[i_5];
-                    float sum_3 = metal::fma(whole * as_type<float>(_e186), _e149.x, _e191);
-                    float _e194 = bias;
-                    uint _e195 = t_2;
-                    uint _e198 = facts.inner[_e195].y;
-                    sums.inner[i_5] = metal::fma(_e194, as_type<float>(_e198), sum_3);
+                    metal::uint3 _e167 = rows_2.inner[_e165];
+                    uint _e168 = run_1;
+                    metal::float2 _e169 = chunk_scale_bias(_e164, _e167, chunk_4, _e168);
+                    t_2 = 0u;
+                    bool loop_init_13 = true;
+                    while(true) {
+                        if (!loop_init_13) {
+                            uint _e216 = t_2;
+                            t_2 = _e216 + 1u;
+                        }
+                        loop_init_13 = false;
+                        uint _e172 = t_2;
+                        if (_e172 < TOKENS) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e175 = r_5;
+                            uint _e178 = t_2;
+                            uint i_5 = (_e175 * TOKENS) + _e178;
+                            int _e181 = high.inner[i_5];
+                            int _e184 = middle.inner[i_5];
+                            int _e188 = low.inner[i_5];
+                            float whole = metal::fma(static_cast<float>(_e181), 65536.0, static_cast<float>(as_type<int>(as_type<uint>(_e184 << 8u) + as_type<uint>(_e188))));
+                            uint _e193 = t_2;
+                            uint _e196 = facts.inner[_e193].x;
+                            float _e201 = sums.inner[i_5];
+                            sum_1 = metal::fma(whole * as_type<float>(_e196), _e169.x, _e201);
+                            if (BIASED) {
+                                float _e205 = bias_of(_e169);
+                                uint _e206 = t_2;
+                                uint _e209 = facts.inner[_e206].y;
+                                float _e211 = sum_1;
+                                sum_1 = metal::fma(_e205, as_type<float>(_e209), _e211);
+                            }
+                            float _e214 = sum_1;
+                            sums.inner[i_5] = _e214;
+                        }
+                    }
                 }
             }
         }
@@ -660,41 +717,41 @@ float team_sum(
     uint n_lane_1,
     threadgroup type_18& x_tile
 ) {
-    float sum_1 = {};
+    float sum_2 = {};
     uint step_1 = 16u;
     uint step_2 = 16u;
-    sum_1 = value_1;
+    sum_2 = value_1;
     if (LANES <= n_lane_1) {
-        bool loop_init_13 = true;
+        bool loop_init_14 = true;
         while(true) {
-            if (!loop_init_13) {
+            if (!loop_init_14) {
                 uint _e19 = step_1;
                 step_1 = _e19 / 2u;
             }
-            loop_init_13 = false;
+            loop_init_14 = false;
             uint _e12 = step_1;
             if (0u < _e12) {
             } else {
                 break;
             }
             {
-                float _e14 = sum_1;
-                float _e15 = sum_1;
+                float _e14 = sum_2;
+                float _e15 = sum_2;
                 uint _e16 = step_1;
                 float unnamed_2 = metal::simd_shuffle_xor(_e15, _e16);
-                sum_1 = _e14 + unnamed_2;
+                sum_2 = _e14 + unnamed_2;
             }
         }
-        float _e22 = sum_1;
+        float _e22 = sum_2;
         return _e22;
     }
-    bool loop_init_14 = true;
+    bool loop_init_15 = true;
     while(true) {
-        if (!loop_init_14) {
+        if (!loop_init_15) {
             uint _e37 = step_2;
             step_2 = _e37 / 2u;
         }
-        loop_init_14 = false;
+        loop_init_15 = false;
         uint _e29 = step_2;
         if (0u < _e29) {
         } else {
@@ -702,16 +759,16 @@ float team_sum(
         }
         {
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            float _e31 = sum_1;
+            float _e31 = sum_2;
             show(thread_4, _e31, x_tile);
             metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
-            float _e32 = sum_1;
+            float _e32 = sum_2;
             uint _e33 = step_2;
             float _e35 = shown(thread_4 ^ _e33, x_tile);
-            sum_1 = _e32 + _e35;
+            sum_2 = _e32 + _e35;
         }
     }
-    float _e40 = sum_1;
+    float _e40 = sum_2;
     return _e40;
 }
 
@@ -721,9 +778,9 @@ Sums dots(
     bool is_first,
     uint thread_5,
     uint n_lane_2,
-    device type_2 const& w,
-    device type_4 const& w2_,
-    device type_6 const& w4_,
+    device type_3 const& w,
+    device type_5 const& w2_,
+    device type_7 const& w4_,
     device type_13 const& x4_,
     threadgroup type_18& x_tile,
     constant _mslBufferSizes& _buffer_sizes
@@ -741,13 +798,13 @@ Sums dots(
     uint i_3 = 0u;
     uint n_chunk = ((tokens_1.cols + CHUNK) - 1u) / CHUNK;
     uint lane = thread_5 % LANES;
-    bool loop_init_15 = true;
+    bool loop_init_16 = true;
     while(true) {
-        if (!loop_init_15) {
+        if (!loop_init_16) {
             uint _e29 = d;
             d = _e29 + 1u;
         }
-        loop_init_15 = false;
+        loop_init_16 = false;
         uint _e17 = d;
         if (_e17 < DEPTH) {
         } else {
@@ -760,13 +817,13 @@ Sums dots(
             ahead.inner[_e20] = _e27;
         }
     }
-    bool loop_init_16 = true;
+    bool loop_init_17 = true;
     while(true) {
-        if (!loop_init_16) {
+        if (!loop_init_17) {
             uint _e115 = first_1;
             first_1 = _e115 + 64u;
         }
-        loop_init_16 = false;
+        loop_init_17 = false;
         uint _e34 = first_1;
         if (_e34 < n_chunk) {
         } else {
@@ -804,13 +861,13 @@ Sums dots(
             uint end = metal::min(_e63 + 64u, n_chunk);
             uint _e71 = first_1;
             chunk_5 = _e71 + lane;
-            bool loop_init_17 = true;
+            bool loop_init_18 = true;
             while(true) {
-                if (!loop_init_17) {
+                if (!loop_init_18) {
                     uint _e112 = chunk_5;
                     chunk_5 = _e112 + LANES;
                 }
-                loop_init_17 = false;
+                loop_init_18 = false;
                 uint _e74 = chunk_5;
                 if (_e74 < end) {
                 } else {
@@ -820,13 +877,13 @@ Sums dots(
                     Chunks _e77 = ahead.inner[0];
                     chunks_2 = _e77;
                     d_1 = 1u;
-                    bool loop_init_18 = true;
+                    bool loop_init_19 = true;
                     while(true) {
-                        if (!loop_init_18) {
+                        if (!loop_init_19) {
                             uint _e92 = d_1;
                             d_1 = _e92 + 1u;
                         }
-                        loop_init_18 = false;
+                        loop_init_19 = false;
                         uint _e81 = d_1;
                         if (_e81 < DEPTH) {
                         } else {
@@ -850,13 +907,13 @@ Sums dots(
             }
         }
     }
-    bool loop_init_19 = true;
+    bool loop_init_20 = true;
     while(true) {
-        if (!loop_init_19) {
+        if (!loop_init_20) {
             uint _e138 = i_3;
             i_3 = _e138 + 1u;
         }
-        loop_init_19 = false;
+        loop_init_20 = false;
         uint _e124 = i_3;
         if (_e124 < 2u) {
         } else {
@@ -882,29 +939,29 @@ float silu(
 
 void finish(
     uint at_2,
-    float sum_2,
+    float sum_3,
     float sum_up,
     device type_12& out,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     switch(STEP) {
         case 0u: {
-            float _e6 = silu(sum_2);
+            float _e6 = silu(sum_3);
             out[at_2] = _e6 * sum_up;
             return;
         }
         case 1u: {
-            float _e10 = silu(sum_2);
+            float _e10 = silu(sum_3);
             out[at_2] = _e10;
             return;
         }
         case 2u: {
             float _e13 = out[at_2];
-            out[at_2] = _e13 * sum_2;
+            out[at_2] = _e13 * sum_3;
             return;
         }
         default: {
-            out[at_2] = sum_2;
+            out[at_2] = sum_3;
             return;
         }
     }
@@ -916,13 +973,13 @@ struct main_Input {
   metal::uint3 group [[threadgroup_position_in_grid]]
 , uint thread_ [[thread_index_in_threadgroup]]
 , uint n_lane [[threads_per_simdgroup]]
-, device type_2 const& w [[buffer(1)]]
-, device type_4 const& w2_ [[buffer(2)]]
-, device type_6 const& w4_ [[buffer(3)]]
+, device type_3 const& w [[buffer(1)]]
+, device type_5 const& w2_ [[buffer(2)]]
+, device type_7 const& w4_ [[buffer(3)]]
 , device type_13 const& x4_ [[buffer(5)]]
 , threadgroup type_18& x_tile
 , constant Params& p [[buffer(0)]]
-, device type_2 const& pairs [[buffer(6)]]
+, device type_3 const& pairs [[buffer(6)]]
 , device type_12& out [[buffer(7)]]
 , constant _mslBufferSizes& _buffer_sizes [[buffer(8)]]
 ) {
@@ -944,13 +1001,13 @@ struct main_Input {
     uint _e39 = p.cols;
     uint _e45 = p.cols;
     Tokens tokens_2 = Tokens {metal::uint4(row_in * _e39), 1u, _e45};
-    bool loop_init_20 = true;
+    bool loop_init_21 = true;
     while(true) {
-        if (!loop_init_20) {
+        if (!loop_init_21) {
             uint _e166 = turn;
             turn = _e166 + 1u;
         }
-        loop_init_20 = false;
+        loop_init_21 = false;
         uint _e65 = turn;
         if (_e65 < TURNS) {
         } else {
@@ -966,13 +1023,13 @@ struct main_Input {
             uint row0_ = first_2 + ((thread_ / LANES) * 1u);
             rows = Rows {};
             r = 0u;
-            bool loop_init_21 = true;
+            bool loop_init_22 = true;
             while(true) {
-                if (!loop_init_21) {
+                if (!loop_init_22) {
                     uint _e124 = r;
                     r = _e124 + 1u;
                 }
-                loop_init_21 = false;
+                loop_init_22 = false;
                 uint _e86 = r;
                 if (_e86 < 1u) {
                 } else {
@@ -999,13 +1056,13 @@ struct main_Input {
             uint _e126 = turn;
             Sums _e129 = dots(rows, tokens_2, _e126 == 0u, thread_, n_lane, w, w2_, w4_, x4_, x_tile, _buffer_sizes);
             r_1 = 0u;
-            bool loop_init_22 = true;
+            bool loop_init_23 = true;
             while(true) {
-                if (!loop_init_22) {
+                if (!loop_init_23) {
                     uint _e163 = r_1;
                     r_1 = _e163 + 1u;
                 }
-                loop_init_22 = false;
+                loop_init_23 = false;
                 uint _e132 = r_1;
                 if (_e132 < 1u) {
                 } else {

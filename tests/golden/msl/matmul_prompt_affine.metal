@@ -11,7 +11,7 @@ struct _mslBufferSizes {
     uint size6;
 };
 
-typedef uint type_2[1];
+typedef uint type_3[1];
 struct type_7 {
     metal::float4 inner[2];
 };
@@ -51,11 +51,14 @@ struct Params {
     uint biases;
 };
 constant uint CHUNK = 32u;
+constant uint RUNS = 1u;
+constant bool SCALED = true;
 constant bool BIASED = true;
 constant uint TILE_ROWS = 128u;
 constant uint TILE_COLS = 16u;
 constant uint BITS = 4u;
 constant uint GROUP = 64u;
+constant uint HALF = 0u;
 constant uint N_ROW = 8u;
 constant uint N_QUAD = 2u;
 constant uint TILE_TOKENS = 128u;
@@ -63,6 +66,18 @@ constant uint BLOCK = 16u;
 constant uint N_TOKEN_THREAD = 16u;
 constant uint TILE_QUADS = 32u;
 constant uint X_FOURS = 512u;
+
+float half_of(
+    uint bits
+) {
+    uint sign = (bits & 32768u) << 16u;
+    uint rest = (bits & 32767u) << 13u;
+    if (rest < 8388608u) {
+        float small = as_type<float>(rest | 947912704u) - as_type<float>(947912704u);
+        return as_type<float>(as_type<uint>(small) | sign);
+    }
+    return as_type<float>((rest + 939524096u) | sign);
+}
 
 metal::uint3 row_at(
     metal::uint3 planes,
@@ -99,7 +114,7 @@ type_7 codes8_(
     metal::uint3 row_1,
     uint col,
     uint n,
-    device type_2 const& w_1,
+    device type_3 const& w_1,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     uint low = {};
@@ -132,24 +147,28 @@ type_7 codes8_(
     return type_7 {{_e58, _e66}};
 }
 
-float bf16_of(
+float number_of(
     uint word_1,
     uint index
 ) {
+    if (false) {
+        float _e15 = half_of(((index % 2u) == 1u) ? (word_1 >> 16u) : (word_1 & 65535u));
+        return _e15;
+    }
     return as_type<float>(((index % 2u) == 1u) ? (word_1 & 4294901760u) : (word_1 << 16u));
 }
 
 metal::float2 scale_bias(
     metal::uint3 row_2,
     uint col_1,
-    device type_2 const& w_1,
+    device type_3 const& w_1,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     metal::uint2 group_2 = row_2.yz + metal::uint2(col_1 / GROUP);
     uint _e12 = w_1[group_2.x / 2u];
-    float _e14 = bf16_of(_e12, group_2.x);
+    float _e14 = number_of(_e12, group_2.x);
     uint _e20 = w_1[group_2.y / 2u];
-    float _e22 = bf16_of(_e20, group_2.y);
+    float _e22 = number_of(_e20, group_2.y);
     return metal::float2(_e14, _e22);
 }
 
@@ -203,7 +222,7 @@ Load load(
     uint col_2,
     uint cols_1,
     uint thread_4,
-    device type_2 const& w_1,
+    device type_3 const& w_1,
     device type_9 const& x_1,
     device type_10 const& x4_,
     constant _mslBufferSizes& _buffer_sizes
@@ -214,7 +233,7 @@ Load load(
     if (w_col < cols_1) {
         type_7 _e14 = codes8_(row_3, w_col, cols_1 - w_col, w_1, _buffer_sizes);
         part.w = _e14;
-        if (BIASED) {
+        if (SCALED) {
             metal::float2 _e16 = scale_bias(row_3, w_col, w_1, _buffer_sizes);
             metal::float4 _e23 = part.w.inner[0];
             part.w.inner[0] = metal::fma(metal::float4(_e16.x), _e23, metal::float4(_e16.y));
@@ -310,7 +329,7 @@ type_14 tile_sums(
     metal::uint4 tokens_1,
     uint cols_2,
     uint thread_6,
-    device type_2 const& w_1,
+    device type_3 const& w_1,
     device type_9 const& x_1,
     device type_10 const& x4_,
     threadgroup type_11& w_tile,
@@ -553,7 +572,7 @@ struct main_Input {
 [[max_total_threads_per_threadgroup(256)]] kernel void main_(
   metal::uint3 group [[threadgroup_position_in_grid]]
 , uint thread_ [[thread_index_in_threadgroup]]
-, device type_2 const& w_1 [[buffer(1)]]
+, device type_3 const& w_1 [[buffer(1)]]
 , device type_9 const& x_1 [[buffer(4)]]
 , device type_10 const& x4_ [[buffer(5)]]
 , threadgroup type_11& w_tile

@@ -16,14 +16,14 @@ struct _mslBufferSizes {
     uint size10;
 };
 
-typedef uint type_2[1];
-typedef metal::uint2 type_4[1];
-typedef metal::uint4 type_6[1];
-struct type_7 {
+typedef uint type_3[1];
+typedef metal::uint2 type_5[1];
+typedef metal::uint4 type_7[1];
+struct type_8 {
     uint inner[8];
 };
 struct Chunk {
-    type_7 words;
+    type_8 words;
     uint scale;
     uint bias;
 };
@@ -71,10 +71,13 @@ struct Params {
     type_22 outputs;
 };
 constant uint CHUNK = 32u;
+constant uint RUNS = 1u;
+constant bool SCALED = true;
 constant bool BIASED = true;
 constant uint VECTORS = 8u;
 constant uint BITS = 4u;
 constant uint GROUP = 64u;
+constant uint HALF = 0u;
 constant uint ROWS = 2u;
 constant uint TOKENS = 1u;
 constant uint LANES = 32u;
@@ -83,6 +86,18 @@ constant uint TILE = 2048u;
 constant uint TILE_VECTORS = 512u;
 constant uint DEPTH = 1u;
 constant uint TURNS = 1u;
+
+float half_of(
+    uint bits
+) {
+    uint sign = (bits & 32768u) << 16u;
+    uint rest = (bits & 32767u) << 13u;
+    if (rest < 8388608u) {
+        float small = as_type<float>(rest | 947912704u) - as_type<float>(947912704u);
+        return as_type<float>(as_type<uint>(small) | sign);
+    }
+    return as_type<float>((rest + 939524096u) | sign);
+}
 
 metal::uint3 row_at(
     metal::uint3 planes,
@@ -115,10 +130,14 @@ metal::float4 four(
     return _e58;
 }
 
-float bf16_of(
+float number_of(
     uint word_1,
     uint index
 ) {
+    if (false) {
+        float _e15 = half_of(((index % 2u) == 1u) ? (word_1 >> 16u) : (word_1 & 65535u));
+        return _e15;
+    }
     return as_type<float>(((index % 2u) == 1u) ? (word_1 & 4294901760u) : (word_1 << 16u));
 }
 
@@ -126,9 +145,9 @@ Chunk load_chunk(
     metal::uint3 row_1,
     uint chunk,
     uint n,
-    device type_2 const& w,
-    device type_4 const& w2_,
-    device type_6 const& w4_,
+    device type_3 const& w,
+    device type_5 const& w2_,
+    device type_7 const& w4_,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     Chunk c = {};
@@ -216,12 +235,19 @@ Chunk load_chunk(
     return _e137;
 }
 
-metal::float4 chunk4_(
-    Chunk c_1,
+uint vector_of(
+    uint chunk_1,
     uint k
 ) {
+    return (chunk_1 * 8u) + k;
+}
+
+metal::float4 chunk4_(
+    Chunk c_1,
+    uint k_1
+) {
     uint word_2 = {};
-    uint bit = 16u * k;
+    uint bit = 16u * k_1;
     uint shift = bit % 32u;
     word_2 = c_1.words.inner[bit / 32u] >> shift;
     if (32u < (shift + 16u)) {
@@ -236,26 +262,27 @@ metal::float4 chunk4_(
 metal::float2 chunk_scale_bias(
     Chunk c_2,
     metal::uint3 row_2,
-    uint chunk_1
+    uint chunk_2,
+    uint run
 ) {
-    metal::uint2 group_2 = row_2.yz + metal::uint2((chunk_1 * CHUNK) / GROUP);
-    float _e12 = bf16_of(c_2.scale, group_2.x);
-    float _e15 = bf16_of(c_2.bias, group_2.y);
-    return metal::float2(_e12, _e15);
+    metal::uint2 group_2 = row_2.yz + metal::uint2((chunk_2 * CHUNK) / GROUP);
+    float _e13 = number_of(c_2.scale, group_2.x);
+    float _e16 = number_of(c_2.bias, group_2.y);
+    return metal::float2(_e13, _e16);
 }
 
 Chunks load_rows(
     thread Rows& rows_1,
-    uint chunk_2,
+    uint chunk_3,
     uint cols_1,
-    device type_2 const& w,
-    device type_4 const& w2_,
-    device type_6 const& w4_,
+    device type_3 const& w,
+    device type_5 const& w2_,
+    device type_7 const& w4_,
     constant _mslBufferSizes& _buffer_sizes
 ) {
     Chunks chunks = {};
     uint r_1 = 0u;
-    uint col = chunk_2 * CHUNK;
+    uint col = chunk_3 * CHUNK;
     if (col < cols_1) {
         bool loop_init_3 = true;
         while(true) {
@@ -273,7 +300,7 @@ Chunks load_rows(
                 uint _e12 = r_1;
                 uint _e14 = r_1;
                 metal::uint3 _e16 = rows_1.inner[_e14];
-                Chunk _e18 = load_chunk(_e16, chunk_2, cols_1 - col, w, w2_, w4_, _buffer_sizes);
+                Chunk _e18 = load_chunk(_e16, chunk_3, cols_1 - col, w, w2_, w4_, _buffer_sizes);
                 chunks.inner[_e12] = _e18;
             }
         }
@@ -284,10 +311,10 @@ Chunks load_rows(
 
 uint place_1(
     uint token,
-    uint k_1,
-    uint chunk_3
+    uint k_2,
+    uint chunk_4
 ) {
-    return (((token * VECTORS) + k_1) * 64u) + (chunk_3 ^ k_1);
+    return (((token * VECTORS) + k_2) * 64u) + (chunk_4 ^ k_2);
 }
 
 void load_tile(
@@ -309,8 +336,8 @@ void load_tile(
     bool loop_init_4 = true;
     while(true) {
         if (!loop_init_4) {
-            uint _e93 = t;
-            t = _e93 + 1u;
+            uint _e96 = t;
+            t = _e96 + 1u;
         }
         loop_init_4 = false;
         uint _e17 = t;
@@ -326,8 +353,8 @@ void load_tile(
             bool loop_init_5 = true;
             while(true) {
                 if (!loop_init_5) {
-                    uint _e89 = i_3;
-                    i_3 = _e89 + THREADS;
+                    uint _e92 = i_3;
+                    i_3 = _e92 + THREADS;
                 }
                 loop_init_5 = false;
                 uint _e31 = i_3;
@@ -336,51 +363,50 @@ void load_tile(
                     break;
                 }
                 {
+                    uint _e33 = i_3;
+                    uint _e36 = i_3;
+                    uint _e39 = vector_of(_e33 / VECTORS, _e36 % VECTORS);
                     value = metal::float4(0.0);
-                    uint _e36 = t;
-                    if (_e36 < tokens.n) {
-                        uint _e42 = i_3;
-                        local = (4u * _e42) < n_col;
+                    uint _e43 = t;
+                    if (_e43 < tokens.n) {
+                        local = (4u * _e39) < n_col;
                     } else {
                         local = false;
                     }
-                    bool _e46 = local;
-                    if (_e46) {
+                    bool _e52 = local;
+                    if (_e52) {
                         if (is_aligned) {
-                            uint _e50 = i_3;
-                            metal::float4 _e53 = x4_[(token_1 / 4u) + _e50];
-                            value = _e53;
+                            metal::float4 _e58 = x4_[(token_1 / 4u) + _e39];
+                            value = _e58;
                         } else {
                             j = 0u;
                             bool loop_init_6 = true;
                             while(true) {
                                 if (!loop_init_6) {
-                                    uint _e76 = j;
-                                    j = _e76 + 1u;
+                                    uint _e79 = j;
+                                    j = _e79 + 1u;
                                 }
                                 loop_init_6 = false;
-                                uint _e56 = j;
-                                uint _e59 = i_3;
-                                if (_e56 < metal::min(4u, n_col - (4u * _e59))) {
+                                uint _e61 = j;
+                                if (_e61 < metal::min(4u, n_col - (4u * _e39))) {
                                 } else {
                                     break;
                                 }
                                 {
-                                    uint _e64 = j;
-                                    uint _e68 = i_3;
-                                    uint _e71 = j;
-                                    float _e74 = x[(token_1 + (4u * _e68)) + _e71];
-                                    value[_e64] = _e74;
+                                    uint _e68 = j;
+                                    uint _e74 = j;
+                                    float _e77 = x[(token_1 + (4u * _e39)) + _e74];
+                                    value[_e68] = _e77;
                                 }
                             }
                         }
                     }
-                    uint _e79 = t;
-                    uint _e80 = i_3;
+                    uint _e82 = t;
                     uint _e83 = i_3;
-                    uint _e86 = place_1(_e79, _e80 % VECTORS, _e83 / VECTORS);
-                    metal::float4 _e88 = value;
-                    x_tile.inner[_e86] = _e88;
+                    uint _e86 = i_3;
+                    uint _e89 = place_1(_e82, _e83 % VECTORS, _e86 / VECTORS);
+                    metal::float4 _e91 = value;
+                    x_tile.inner[_e89] = _e91;
                 }
             }
         }
@@ -392,152 +418,175 @@ void add_chunk(
     thread Sums& sums,
     thread Chunks& chunks_1,
     thread Rows& rows_2,
-    uint chunk_4,
+    uint chunk_5,
     uint at,
     threadgroup type_15& x_tile
 ) {
+    uint run_1 = 0u;
     Sums parts = {};
     type_18 x_sums = {};
-    uint k_2 = 0u;
+    uint k_3 = {};
     type_19 values = {};
     uint t_1 = {};
     uint r_2 = {};
     uint t_2 = {};
-    uint r_3 = 0u;
+    uint r_3 = {};
     uint t_3 = {};
     float sum = {};
     bool loop_init_7 = true;
     while(true) {
         if (!loop_init_7) {
-            uint _e91 = k_2;
-            k_2 = _e91 + 1u;
+            uint _e156 = run_1;
+            run_1 = _e156 + 1u;
         }
         loop_init_7 = false;
-        uint _e9 = k_2;
-        if (_e9 < VECTORS) {
+        uint _e7 = run_1;
+        if (_e7 < RUNS) {
         } else {
             break;
         }
         {
-            values = type_19 {};
-            t_1 = 0u;
+            parts = Sums {};
+            x_sums = type_18 {};
+            uint _e14 = run_1;
+            k_3 = (_e14 * VECTORS) / RUNS;
             bool loop_init_8 = true;
             while(true) {
                 if (!loop_init_8) {
-                    uint _e39 = t_1;
-                    t_1 = _e39 + 1u;
+                    uint _e108 = k_3;
+                    k_3 = _e108 + 1u;
                 }
                 loop_init_8 = false;
-                uint _e16 = t_1;
-                if (_e16 < TOKENS) {
+                uint _e20 = k_3;
+                uint _e21 = run_1;
+                if (_e20 < (((_e21 + 1u) * VECTORS) / RUNS)) {
                 } else {
                     break;
                 }
                 {
-                    uint _e20 = t_1;
-                    uint _e21 = k_2;
-                    uint _e22 = place_1(_e20, _e21, at);
-                    metal::float4 v = x_tile.inner[_e22];
-                    uint _e25 = t_1;
-                    values.inner[_e25] = v;
-                    uint _e27 = t_1;
-                    float _e29 = x_sums.inner[_e27];
-                    x_sums.inner[_e27] = _e29 + ((v.x + v.y) + (v.z + v.w));
-                }
-            }
-            r_2 = 0u;
-            bool loop_init_9 = true;
-            while(true) {
-                if (!loop_init_9) {
-                    uint _e88 = r_2;
-                    r_2 = _e88 + 1u;
-                }
-                loop_init_9 = false;
-                uint _e43 = r_2;
-                if (_e43 < ROWS) {
-                } else {
-                    break;
-                }
-                {
-                    uint _e46 = r_2;
-                    Chunk _e48 = chunks_1.inner[_e46];
-                    uint _e49 = k_2;
-                    metal::float4 _e50 = chunk4_(_e48, _e49);
-                    t_2 = 0u;
-                    bool loop_init_10 = true;
+                    values = type_19 {};
+                    t_1 = 0u;
+                    bool loop_init_9 = true;
                     while(true) {
-                        if (!loop_init_10) {
-                            uint _e85 = t_2;
-                            t_2 = _e85 + 1u;
+                        if (!loop_init_9) {
+                            uint _e56 = t_1;
+                            t_1 = _e56 + 1u;
                         }
-                        loop_init_10 = false;
-                        uint _e53 = t_2;
-                        if (_e53 < TOKENS) {
+                        loop_init_9 = false;
+                        uint _e33 = t_1;
+                        if (_e33 < TOKENS) {
                         } else {
                             break;
                         }
                         {
-                            uint _e56 = t_2;
-                            metal::float4 v_1 = values.inner[_e56];
+                            uint _e37 = t_1;
+                            uint _e38 = k_3;
+                            uint _e39 = place_1(_e37, _e38, at);
+                            metal::float4 v = x_tile.inner[_e39];
+                            uint _e42 = t_1;
+                            values.inner[_e42] = v;
+                            uint _e44 = t_1;
+                            float _e46 = x_sums.inner[_e44];
+                            x_sums.inner[_e44] = _e46 + ((v.x + v.y) + (v.z + v.w));
+                        }
+                    }
+                    r_2 = 0u;
+                    bool loop_init_10 = true;
+                    while(true) {
+                        if (!loop_init_10) {
+                            uint _e105 = r_2;
+                            r_2 = _e105 + 1u;
+                        }
+                        loop_init_10 = false;
+                        uint _e60 = r_2;
+                        if (_e60 < ROWS) {
+                        } else {
+                            break;
+                        }
+                        {
                             uint _e63 = r_2;
-                            uint _e66 = t_2;
-                            float _e69 = parts.inner[(_e63 * TOKENS) + _e66];
-                            float part = metal::fma(_e50.y, v_1.y, metal::fma(_e50.x, v_1.x, _e69));
-                            uint _e72 = r_2;
-                            uint _e75 = t_2;
-                            parts.inner[(_e72 * TOKENS) + _e75] = metal::fma(_e50.w, v_1.w, metal::fma(_e50.z, v_1.z, part));
+                            Chunk _e65 = chunks_1.inner[_e63];
+                            uint _e66 = k_3;
+                            metal::float4 _e67 = chunk4_(_e65, _e66);
+                            t_2 = 0u;
+                            bool loop_init_11 = true;
+                            while(true) {
+                                if (!loop_init_11) {
+                                    uint _e102 = t_2;
+                                    t_2 = _e102 + 1u;
+                                }
+                                loop_init_11 = false;
+                                uint _e70 = t_2;
+                                if (_e70 < TOKENS) {
+                                } else {
+                                    break;
+                                }
+                                {
+                                    uint _e73 = t_2;
+                                    metal::float4 v_1 = values.inner[_e73];
+                                    uint _e80 = r_2;
+                                    uint _e83 = t_2;
+                                    float _e86 = parts.inner[(_e80 * TOKENS) + _e83];
+                                    float part = metal::fma(_e67.y, v_1.y, metal::fma(_e67.x, v_1.x, _e86));
+                                    uint _e89 = r_2;
+                                    uint _e92 = t_2;
+                                    parts.inner[(_e89 * TOKENS) + _e92] = metal::fma(_e67.w, v_1.w, metal::fma(_e67.z, v_1.z, part));
+                                }
+                            }
                         }
                     }
                 }
             }
-        }
-    }
-    bool loop_init_11 = true;
-    while(true) {
-        if (!loop_init_11) {
-            uint _e135 = r_3;
-            r_3 = _e135 + 1u;
-        }
-        loop_init_11 = false;
-        uint _e95 = r_3;
-        if (_e95 < ROWS) {
-        } else {
-            break;
-        }
-        {
-            uint _e98 = r_3;
-            Chunk _e100 = chunks_1.inner[_e98];
-            uint _e101 = r_3;
-            metal::uint3 _e103 = rows_2.inner[_e101];
-            metal::float2 _e104 = chunk_scale_bias(_e100, _e103, chunk_4);
-            t_3 = 0u;
+            r_3 = 0u;
             bool loop_init_12 = true;
             while(true) {
                 if (!loop_init_12) {
-                    uint _e132 = t_3;
-                    t_3 = _e132 + 1u;
+                    uint _e153 = r_3;
+                    r_3 = _e153 + 1u;
                 }
                 loop_init_12 = false;
-                uint _e107 = t_3;
-                if (_e107 < TOKENS) {
+                uint _e112 = r_3;
+                if (_e112 < ROWS) {
                 } else {
                     break;
                 }
                 {
-                    uint _e110 = r_3;
-                    uint _e113 = t_3;
-                    uint i_5 = (_e110 * TOKENS) + _e113;
-                    float _e117 = parts.inner[i_5];
-                    float _e119 = sums.inner[i_5];
-                    sum = metal::fma(_e104.x, _e117, _e119);
-                    if (BIASED) {
-                        uint _e124 = t_3;
-                        float _e126 = x_sums.inner[_e124];
-                        float _e127 = sum;
-                        sum = metal::fma(_e104.y, _e126, _e127);
+                    uint _e115 = r_3;
+                    Chunk _e117 = chunks_1.inner[_e115];
+                    uint _e118 = r_3;
+                    metal::uint3 _e120 = rows_2.inner[_e118];
+                    uint _e121 = run_1;
+                    metal::float2 _e122 = chunk_scale_bias(_e117, _e120, chunk_5, _e121);
+                    t_3 = 0u;
+                    bool loop_init_13 = true;
+                    while(true) {
+                        if (!loop_init_13) {
+                            uint _e150 = t_3;
+                            t_3 = _e150 + 1u;
+                        }
+                        loop_init_13 = false;
+                        uint _e125 = t_3;
+                        if (_e125 < TOKENS) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e128 = r_3;
+                            uint _e131 = t_3;
+                            uint i_5 = (_e128 * TOKENS) + _e131;
+                            float _e135 = parts.inner[i_5];
+                            float _e137 = sums.inner[i_5];
+                            sum = metal::fma(_e122.x, _e135, _e137);
+                            if (BIASED) {
+                                uint _e142 = t_3;
+                                float _e144 = x_sums.inner[_e142];
+                                float _e145 = sum;
+                                sum = metal::fma(_e122.y, _e144, _e145);
+                            }
+                            float _e148 = sum;
+                            sums.inner[i_5] = _e148;
+                        }
                     }
-                    float _e130 = sum;
-                    sums.inner[i_5] = _e130;
                 }
             }
         }
@@ -573,13 +622,13 @@ float team_sum(
     uint step_1 = 16u;
     sum_1 = value_2;
     if (LANES <= n_lane_1) {
-        bool loop_init_13 = true;
+        bool loop_init_14 = true;
         while(true) {
-            if (!loop_init_13) {
+            if (!loop_init_14) {
                 uint _e19 = step;
                 step = _e19 / 2u;
             }
-            loop_init_13 = false;
+            loop_init_14 = false;
             uint _e12 = step;
             if (0u < _e12) {
             } else {
@@ -596,13 +645,13 @@ float team_sum(
         float _e22 = sum_1;
         return _e22;
     }
-    bool loop_init_14 = true;
+    bool loop_init_15 = true;
     while(true) {
-        if (!loop_init_14) {
+        if (!loop_init_15) {
             uint _e37 = step_1;
             step_1 = _e37 / 2u;
         }
-        loop_init_14 = false;
+        loop_init_15 = false;
         uint _e29 = step_1;
         if (0u < _e29) {
         } else {
@@ -629,9 +678,9 @@ Sums dots(
     bool is_first,
     uint thread_5,
     uint n_lane_2,
-    device type_2 const& w,
-    device type_4 const& w2_,
-    device type_6 const& w4_,
+    device type_3 const& w,
+    device type_5 const& w2_,
+    device type_7 const& w4_,
     device type_12 const& x,
     device type_13 const& x4_,
     threadgroup type_15& x_tile,
@@ -644,19 +693,19 @@ Sums dots(
     bool local_1 = {};
     bool local_2 = {};
     bool local_3 = {};
-    uint chunk_5 = {};
+    uint chunk_6 = {};
     Chunks chunks_2 = {};
     uint d_1 = {};
     uint i_4 = 0u;
     uint n_chunk = ((tokens_1.cols + CHUNK) - 1u) / CHUNK;
     uint lane = thread_5 % LANES;
-    bool loop_init_15 = true;
+    bool loop_init_16 = true;
     while(true) {
-        if (!loop_init_15) {
+        if (!loop_init_16) {
             uint _e29 = d;
             d = _e29 + 1u;
         }
-        loop_init_15 = false;
+        loop_init_16 = false;
         uint _e17 = d;
         if (_e17 < DEPTH) {
         } else {
@@ -669,13 +718,13 @@ Sums dots(
             ahead.inner[_e20] = _e27;
         }
     }
-    bool loop_init_16 = true;
+    bool loop_init_17 = true;
     while(true) {
-        if (!loop_init_16) {
+        if (!loop_init_17) {
             uint _e115 = first;
             first = _e115 + 64u;
         }
-        loop_init_16 = false;
+        loop_init_17 = false;
         uint _e34 = first;
         if (_e34 < n_chunk) {
         } else {
@@ -712,15 +761,15 @@ Sums dots(
             uint _e63 = first;
             uint end = metal::min(_e63 + 64u, n_chunk);
             uint _e71 = first;
-            chunk_5 = _e71 + lane;
-            bool loop_init_17 = true;
+            chunk_6 = _e71 + lane;
+            bool loop_init_18 = true;
             while(true) {
-                if (!loop_init_17) {
-                    uint _e112 = chunk_5;
-                    chunk_5 = _e112 + LANES;
+                if (!loop_init_18) {
+                    uint _e112 = chunk_6;
+                    chunk_6 = _e112 + LANES;
                 }
-                loop_init_17 = false;
-                uint _e74 = chunk_5;
+                loop_init_18 = false;
+                uint _e74 = chunk_6;
                 if (_e74 < end) {
                 } else {
                     break;
@@ -729,13 +778,13 @@ Sums dots(
                     Chunks _e77 = ahead.inner[0];
                     chunks_2 = _e77;
                     d_1 = 1u;
-                    bool loop_init_18 = true;
+                    bool loop_init_19 = true;
                     while(true) {
-                        if (!loop_init_18) {
+                        if (!loop_init_19) {
                             uint _e92 = d_1;
                             d_1 = _e92 + 1u;
                         }
-                        loop_init_18 = false;
+                        loop_init_19 = false;
                         uint _e81 = d_1;
                         if (_e81 < DEPTH) {
                         } else {
@@ -748,24 +797,24 @@ Sums dots(
                             ahead.inner[_e84 - 1u] = _e90;
                         }
                     }
-                    uint _e99 = chunk_5;
+                    uint _e99 = chunk_6;
                     Chunks _e107 = load_rows(rows_3, _e99 + 32u, tokens_1.cols, w, w2_, w4_, _buffer_sizes);
                     ahead.inner[0u] = _e107;
-                    uint _e108 = chunk_5;
-                    uint _e109 = chunk_5;
+                    uint _e108 = chunk_6;
+                    uint _e109 = chunk_6;
                     uint _e110 = first;
                     add_chunk(sums_1, chunks_2, rows_3, _e108, _e109 - _e110, x_tile);
                 }
             }
         }
     }
-    bool loop_init_19 = true;
+    bool loop_init_20 = true;
     while(true) {
-        if (!loop_init_19) {
+        if (!loop_init_20) {
             uint _e138 = i_4;
             i_4 = _e138 + 1u;
         }
-        loop_init_19 = false;
+        loop_init_20 = false;
         uint _e124 = i_4;
         if (_e124 < 2u) {
         } else {
@@ -834,13 +883,13 @@ void finish(
     bool local_5 = {};
     metal::uint4 pair = p.outputs.inner[product_2 / 2u];
     metal::uint2 output = ((product_2 % 2u) == 1u) ? pair.zw : pair.xy;
-    bool loop_init_20 = true;
+    bool loop_init_21 = true;
     while(true) {
-        if (!loop_init_20) {
+        if (!loop_init_21) {
             uint _e71 = r_4;
             r_4 = _e71 + 1u;
         }
-        loop_init_20 = false;
+        loop_init_21 = false;
         uint _e22 = r_4;
         if (_e22 < ROWS) {
         } else {
@@ -848,13 +897,13 @@ void finish(
         }
         {
             t_4 = 0u;
-            bool loop_init_21 = true;
+            bool loop_init_22 = true;
             while(true) {
-                if (!loop_init_21) {
+                if (!loop_init_22) {
                     uint _e68 = t_4;
                     t_4 = _e68 + 1u;
                 }
-                loop_init_21 = false;
+                loop_init_22 = false;
                 uint _e27 = t_4;
                 if (_e27 < TOKENS) {
                 } else {
@@ -899,9 +948,9 @@ struct main_Input {
 , metal::uint3 n_group [[threadgroups_per_grid]]
 , uint thread_ [[thread_index_in_threadgroup]]
 , uint n_lane [[threads_per_simdgroup]]
-, device type_2 const& w [[buffer(1)]]
-, device type_4 const& w2_ [[buffer(2)]]
-, device type_6 const& w4_ [[buffer(3)]]
+, device type_3 const& w [[buffer(1)]]
+, device type_5 const& w2_ [[buffer(2)]]
+, device type_7 const& w4_ [[buffer(3)]]
 , device type_12 const& x [[buffer(4)]]
 , device type_13 const& x4_ [[buffer(5)]]
 , threadgroup type_15& x_tile
@@ -918,13 +967,13 @@ struct main_Input {
     Rows rows = {};
     uint r = {};
     number = (group.y * n_group.x) + group.x;
-    bool loop_init_22 = true;
+    bool loop_init_23 = true;
     while(true) {
-        if (!loop_init_22) {
+        if (!loop_init_23) {
             uint _e46 = product;
             product = _e46 + 1u;
         }
-        loop_init_22 = false;
+        loop_init_23 = false;
         uint _e20 = product;
         uint _e23 = p.n_product;
         if (_e20 < _e23) {
@@ -958,13 +1007,13 @@ struct main_Input {
     uint _e82 = p.n_token;
     uint _e86 = p.cols;
     Tokens tokens_2 = Tokens {metal::uint4(x_at) + (metal::uint4(0u, 1u, 2u, 3u) * _e76), _e82 - token0_1, _e86};
-    bool loop_init_23 = true;
+    bool loop_init_24 = true;
     while(true) {
-        if (!loop_init_23) {
+        if (!loop_init_24) {
             uint _e142 = turn;
             turn = _e142 + 1u;
         }
-        loop_init_23 = false;
+        loop_init_24 = false;
         uint _e90 = turn;
         if (_e90 < TURNS) {
         } else {
@@ -980,13 +1029,13 @@ struct main_Input {
             uint row0_1 = first_1 + ((thread_ / LANES) * ROWS);
             rows = Rows {};
             r = 0u;
-            bool loop_init_24 = true;
+            bool loop_init_25 = true;
             while(true) {
-                if (!loop_init_24) {
+                if (!loop_init_25) {
                     uint _e127 = r;
                     r = _e127 + 1u;
                 }
-                loop_init_24 = false;
+                loop_init_25 = false;
                 uint _e110 = r;
                 if (_e110 < ROWS) {
                 } else {

@@ -1,13 +1,14 @@
 """Checkpoints on disk: safetensors and config.json, read and written with NumPy alone.
 
-A tensor in memory is float32: BF16 and F16 widen exactly, and are rounded to nearest even when written.
+A tensor in memory is float32: BF16 and F16 widen exactly, and are rounded to nearest even when written. F8_E4M3 stays
+codes.
 """
 import json
 from pathlib import Path
 
 import numpy as np
 
-NUMPY_TYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16}
+NUMPY_TYPES = {"F32": np.float32, "F16": np.float16, "BF16": np.uint16, "F8_E4M3": np.uint8}
 
 
 def bf16_bits(values):
@@ -36,12 +37,12 @@ def read_safetensors(path):
 
 
 def write_safetensors(path, tensors):
-    """Writes {name: (dtype, float32 array)}, dtype F32 or BF16, in the order of the dict."""
+    """Writes {name: (dtype, float32 array)}, dtype F32, BF16 or F8_E4M3 (codes), in the order of the dict."""
     header = {"__metadata__": {"format": "pt"}}
     blobs = []
     end = 0
     for name, (dtype, values) in tensors.items():
-        stored = bf16_bits(values) if dtype == "BF16" else np.ascontiguousarray(values, np.float32)
+        stored = bf16_bits(values) if dtype == "BF16" else np.ascontiguousarray(values, NUMPY_TYPES[dtype])
         start, end = end, end + stored.nbytes
         header[name] = {"dtype": dtype, "shape": list(stored.shape), "data_offsets": [start, end]}
         blobs.append(stored.tobytes())

@@ -159,6 +159,15 @@ def matrices(folder, manifest):
                 yield name, encoding, rows, cols, record[place]
 
 
+def places_of_out_columns(linear):
+    """Where a store has each column of out_proj: in the order of value heads, or the first of each key head first."""
+    heads = np.arange(linear["n_head_v"])
+    if linear.get("out_heads_tiled", False):
+        r = linear["n_head_v"] // linear["n_head_k"]
+        heads = heads % r * linear["n_head_k"] + heads // r
+    return (heads[:, None] * linear["head_dim_v"] + np.arange(linear["head_dim_v"])).reshape(-1)
+
+
 def open_store(folder):
     """(Config, weights) of a store, for Model."""
     manifest = read_manifest(folder)
@@ -169,6 +178,8 @@ def open_store(folder):
             weight = weight[:, None, :]
         elif name.endswith(VECTORS):
             weight = weight[0]
+        elif name.endswith("linear_attn.out_proj.weight"):
+            weight = weight[:, places_of_out_columns(manifest["config"]["linear"])]
         weights[name] = weight
     return config_from_manifest(manifest["config"]), weights
 

@@ -5,11 +5,13 @@ use anyhow::Context;
 use super::File;
 
 /// Our crates as code names them, in data-flow order.
-pub(crate) const MEMBERS: [&str; 10] =
-    ["quant", "store", "convert", "stream", "kernels", "gpu", "model", "generate", "serve", "cli"];
+pub(crate) const MEMBERS: [&str; 12] = [
+    "quant", "store", "convert", "stream", "kernels", "gpu", "model", "generate", "prefix", "serve", "hub",
+    "cli",
+];
 
 /// Allowed edges: a crate, and what it may use. A new edge is a decision about the design, made here.
-const EDGES: [(&str, &[&str]); 11] = [
+const EDGES: [(&str, &[&str]); 13] = [
     ("quant", &[]),
     ("store", &["quant"]),
     ("convert", &["quant", "store"]),
@@ -18,13 +20,21 @@ const EDGES: [(&str, &[&str]); 11] = [
     ("gpu", &["kernels", "quant"]),
     ("model", &["kernels", "quant", "store", "stream"]),
     ("generate", &["model"]),
-    ("serve", &["generate", "kernels", "model", "stream"]),
-    ("cli", &["convert", "generate", "gpu", "kernels", "model", "quant", "serve", "store", "stream"]),
+    ("prefix", &["quant", "store", "stream"]),
+    ("serve", &["generate", "kernels", "model", "prefix", "stream"]),
+    ("hub", &["store"]),
+    (
+        "cli",
+        &[
+            "convert", "generate", "gpu", "hub", "kernels", "model", "prefix", "quant", "serve", "store",
+            "stream",
+        ],
+    ),
     ("xtask", &[]),
 ];
 
 /// Edges that only tests have, besides those above.
-const TEST_EDGES: [(&str, &[&str]); 2] = [("model", &["convert", "gpu"]), ("stream", &["convert"])];
+const TEST_EDGES: [(&str, &[&str]); 2] = [("model", &["convert", "gpu", "prefix"]), ("stream", &["convert"])];
 
 /// A dependency that a manifest names.
 #[derive(Debug, PartialEq, Eq)]

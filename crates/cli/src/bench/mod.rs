@@ -10,7 +10,6 @@ mod limits;
 mod parallel;
 mod plot;
 mod series;
-mod svg;
 
 use std::io::Write;
 use std::ops::ControlFlow;
@@ -111,11 +110,11 @@ pub(crate) fn bench(flags: &BenchFlags) -> anyhow::Result<()> {
     let before = flags.compare.as_deref().map(compare::read).transpose()?;
     let trace = flags.trace.as_deref().map(|path| read_trace(path, flags)).transpose()?;
     let store = target::open(flags.model.as_deref())?;
-    let n_before = flags.depth.iter().copied().fold(flags.prompt_tokens, usize::max);
+    let n_before = flags.depth.iter().copied().max().unwrap_or(0).saturating_add(flags.prompt_tokens);
     let work = Work {
         n_ctx: Some(n_before.saturating_add(n_decode(flags))),
         n_feed: Some(flags.prompt_tokens),
-        n_snapshot: u64::from(!flags.depth.is_empty()),
+        keeps_prefixes: !flags.depth.is_empty(),
         n_session: n_session_max(flags).max(1) as u64,
     };
     let outcome = Outcome::of(run(&store, trace, work, flags)?, flags)?;

@@ -2,23 +2,14 @@
 
 use model::{Phase, Timing};
 
-use super::svg::{Anchor, Svg};
+use crate::axes::{COLOURS, Frame, HEADER, LEFT, PANEL, PLOT, RIGHT, WIDTH, whole_step};
+use crate::svg::{Anchor, Svg};
 
-const WIDTH: f64 = 960.0;
-const LEFT: f64 = 64.0;
-const RIGHT: f64 = 24.0;
-/// Height of the part of a panel that data are drawn in, and of a whole panel.
-const PLOT: f64 = 190.0;
-const PANEL: f64 = 280.0;
-const HEADER: f64 = 64.0;
 /// Models of few layers would be drawn as walls.
 const BAR_WIDTH_MAX: f64 = 64.0;
 
-/// Colours that people with any colour vision can tell apart (Okabe and Ito's set), one a phase of a layer.
-const PHASE_COLOURS: [&str; Phase::ALL.len()] =
-    ["#0072B2", "#56B4E9", "#009E73", "#F0E442", "#CC79A7", "#D55E00", "#E69F00"];
-const INK: &str = "#222";
-const GRID: &str = "#ddd";
+/// One a phase of a layer.
+const PHASE_COLOURS: [&str; Phase::ALL.len()] = COLOURS;
 
 /// What is drawn.
 pub(super) struct Chart<'a> {
@@ -38,13 +29,6 @@ pub(super) struct HitCurve {
     pub(super) slot_bytes: f64,
     /// Slots of the run, and the rate that it had without reads ahead.
     pub(super) run: (usize, Option<f64>),
-}
-
-/// A panel's frame: where values are on the picture.
-struct Frame {
-    top: f64,
-    x_max: f64,
-    y_max: f64,
 }
 
 /// The whole picture.
@@ -75,6 +59,7 @@ fn layers(svg: &mut Svg, top: f64, name: &str, timing: &Timing) {
     let frame = Frame {
         top: top + 30.0,
         x_max: timing.layers.len().max(1) as f64,
+        y_min: 0.0,
         y_max: sums.fold(f64::MIN_POSITIVE, f64::max) * 1.05,
     };
     let outside = ms(timing.embed + timing.head);
@@ -114,7 +99,8 @@ fn hit_curve(svg: &mut Svg, top: f64, hits: &HitCurve) {
         [("#0072B2", 3.0, ""), ("#E69F00", 2.0, "7 4"), ("#222", 1.5, "2 3")];
     let gib = |n_slot: usize| n_slot as f64 * hits.slot_bytes / f64::from(1 << 30);
     let largest = hits.n_slot.last().copied().unwrap_or(0);
-    let frame = Frame { top: top + 30.0, x_max: gib(largest).max(f64::MIN_POSITIVE), y_max: 100.0 };
+    let frame =
+        Frame { top: top + 30.0, x_max: gib(largest).max(f64::MIN_POSITIVE), y_min: 0.0, y_max: 100.0 };
     svg.title((LEFT, top + 18.0), "decode: share of experts found in memory, by memory for experts");
     frame.y_axis(svg, "hits, %", |y| format!("{y}"));
     frame.x_axis(svg, "expert slots, GiB (right edge: all experts)");
@@ -142,77 +128,11 @@ fn hit_curve(svg: &mut Svg, top: f64, hits: &HitCurve) {
     frame.border(svg);
 }
 
-impl Frame {
-    fn x(&self, value: f64) -> f64 {
-        LEFT + (WIDTH - LEFT - RIGHT) * value / self.x_max
-    }
-
-    fn y(&self, value: f64) -> f64 {
-        self.top + PLOT * (1.0 - value / self.y_max)
-    }
-
-    fn y_axis(&self, svg: &mut Svg, name: &str, show: impl Fn(f64) -> String) {
-        for value in ticks(self.y_max, 5.0) {
-            let y = self.y(value);
-            svg.line(&[(LEFT, y), (WIDTH - RIGHT, y)], GRID, 1.0, "");
-            svg.text((LEFT - 8.0, y + 4.0), Anchor::End, &show(value));
-        }
-        svg.upward((16.0, self.top + PLOT / 2.0), name);
-    }
-
-    fn x_axis(&self, svg: &mut Svg, name: &str) {
-        for value in ticks(self.x_max, 12.0) {
-            svg.text((self.x(value), self.top + PLOT + 16.0), Anchor::Middle, &format!("{value}"));
-        }
-        svg.text((LEFT + (WIDTH - LEFT - RIGHT) / 2.0, self.top + PLOT + 34.0), Anchor::Middle, name);
-    }
-
-    /// Over the data, so that bars stand on it.
-    fn border(&self, svg: &mut Svg) {
-        let (right, bottom) = (WIDTH - RIGHT, self.top + PLOT);
-        svg.line(&[(LEFT, self.top), (LEFT, bottom), (right, bottom)], INK, 1.0, "");
-    }
-}
-
-/// Round numbers from 0 to `max`, about `n` of them.
-fn ticks(max: f64, n: f64) -> Vec<f64> {
-    let step = round_step(max, n);
-    // Multiplied and rounded, not added up: 0.3, not 0.30000000000000004.
-    let digits = (-step.log10().floor()).max(0.0) as usize;
-    let value = |i: usize| format!("{:.digits$}", step * i as f64).parse().unwrap_or(f64::NAN);
-    (0..).map(value).take_while(|&tick| tick <= max * (1.0 + 1e-9)).collect()
-}
-
-/// 1, 2 or 5 times a power of ten, so that about `n` steps make `max`.
-fn round_step(max: f64, n: f64) -> f64 {
-    let rough = max / n;
-    let power = 10f64.powf(rough.log10().floor());
-    let factor = [1.0, 2.0, 5.0, 10.0].into_iter().find(|factor| rough <= factor * power * (1.0 + 1e-9));
-    power * factor.unwrap_or(10.0)
-}
-
-fn whole_step(max: f64, n: f64) -> usize {
-    round_step(max, n).max(1.0) as usize
-}
-
 #[cfg(test)]
 mod tests {
     use std::time::Duration;
 
     use super::*;
-
-    /// An axis would have no numbers, too many, or ugly ones.
-    #[test]
-    fn ticks_are_round() {
-        assert_eq!(ticks(1.0, 5.0), [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]);
-        assert_eq!(ticks(100.0, 5.0), [0.0, 20.0, 40.0, 60.0, 80.0, 100.0]);
-        assert_eq!(ticks(0.007, 5.0), [0.0, 0.002, 0.004, 0.006]);
-        assert_eq!(ticks(29.3, 12.0), [0.0, 5.0, 10.0, 15.0, 20.0, 25.0]);
-        for max in [f64::MIN_POSITIVE, 1e-9, 3.7, 1e12] {
-            let n = ticks(max, 5.0).len();
-            assert!((2..=12).contains(&n), "{n} ticks up to {max}");
-        }
-    }
 
     fn timing(n_layer: u64) -> Timing {
         let layer = |l: u64| std::array::from_fn(|p| Duration::from_micros(100 * (1 + (l + p as u64) % 5)));

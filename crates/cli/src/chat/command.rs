@@ -6,7 +6,7 @@ use std::str::FromStr;
 use crate::flags::{AnswerFlags, OnOff};
 
 /// Commands, their arguments, and what they do: for help and completion.
-pub(super) const COMMANDS: [(&str, &str, &str); 13] = [
+pub(super) const COMMANDS: [(&str, &str, &str); 14] = [
     ("/help", "", "this list"),
     ("/quit", "", "leave (also /exit, Ctrl-D)"),
     ("/clear", "", "forget the conversation; settings, system message and tools stay"),
@@ -16,6 +16,7 @@ pub(super) const COMMANDS: [(&str, &str, &str); 13] = [
     ("/file", "PATH", "attach a text file to the next message"),
     ("/save", "FILE", "keep the conversation"),
     ("/load", "FILE", "go on with one that was kept"),
+    ("/resume", "", "go on with the last conversation of an earlier chat with this model"),
     ("/retry", "", "another answer to the last message"),
     ("/undo", "", "forget the last message and its answer"),
     ("/set", "NAME VALUE|default", "change a setting, such as temperature 0.7; alone: list all"),
@@ -49,6 +50,7 @@ pub(super) enum Command {
     File(PathBuf),
     Save(PathBuf),
     Load(PathBuf),
+    Resume,
     Retry,
     Undo,
     /// `None`: list all.
@@ -159,6 +161,7 @@ fn command(name: &str, argument: &str) -> Result<Command, String> {
                 "/help" => Command::Help,
                 "/quit" | "/exit" => Command::Quit,
                 "/clear" => Command::Clear,
+                "/resume" => Command::Resume,
                 "/retry" => Command::Retry,
                 "/undo" => Command::Undo,
                 "/stats" => Command::Stats,
@@ -290,6 +293,7 @@ mod tests {
             ("/quit ", command(Command::Quit)),
             ("/exit", command(Command::Quit)),
             ("/clear all", err("usage: /clear")),
+            ("/resume", command(Command::Resume)),
             ("/nonsense", err("there is no /nonsense; /help lists what there is")),
             ("/nonsense with words", err("there is no /nonsense; /help lists what there is")),
             ("/think off", command(Command::Think(Thinking::Off))),

@@ -2,13 +2,14 @@
 
 use std::path::Path;
 
+use anyhow::Context;
 use generate::{Content, FunctionCall, Message, ToolCall};
 
 use super::command::{Setting, Thinking, ToolsCommand};
 use super::lines::{Lines, Reply};
 use super::model::Model;
 use super::rounds::{self, End, N_ROUND_MAX, Peer};
-use super::saved::Saved;
+use super::saved::{LastChat, Saved};
 use super::tools::{self, Toolbox, Way};
 use crate::answer::Answer;
 use crate::attach::{Attachment, with_files};
@@ -36,6 +37,7 @@ pub(super) struct Conversation {
     /// Calls so far: each has its own id.
     n_call: usize,
     totals: Totals,
+    last: LastChat,
 }
 
 /// All answers together.
@@ -54,9 +56,10 @@ impl Conversation {
         flags: AnswerFlags,
         tools: Toolbox,
         files: Vec<Attachment>,
+        last: LastChat,
     ) -> Self {
         let totals = Totals::default();
-        Self { messages: Vec::new(), flags, tools, files, model, name, n_call: 0, totals }
+        Self { messages: Vec::new(), flags, tools, files, model, name, n_call: 0, totals, last }
     }
 
     /// A message and its answer.
@@ -93,11 +96,13 @@ impl Conversation {
         };
         let end = rounds::turn(&mut turn, &mut self.messages, &mut self.n_call);
         match end {
-            Ok(End::Answered | End::Stopped) => Ok(true),
-            Ok(End::TooManyRounds) => {
-                note(format_args!(
-                    "note: the model called tools {N_ROUND_MAX} times in a row and was stopped"
-                ));
+            Ok(end @ (End::Answered | End::Stopped | End::TooManyRounds)) => {
+                if end == End::TooManyRounds {
+                    note(format_args!(
+                        "note: the model called tools {N_ROUND_MAX} times in a row and was stopped"
+                    ));
+                }
+                self.last.write(&self.saved());
                 Ok(true)
             }
             Ok(End::Unsaid) => {
@@ -222,16 +227,37 @@ impl Conversation {
         }
     }
 
+    fn saved(&self) -> Saved {
+        Saved::new(self.name.clone(), &self.messages, &self.flags, &self.tools)
+    }
+
     pub(super) fn save(&self, path: &Path) -> anyhow::Result<()> {
-        Saved::new(self.name.clone(), &self.messages, &self.flags, &self.tools).write(path)?;
+        self.saved().write(path)?;
         note(format_args!("({} messages are in {})", self.messages.len(), path.display()));
         Ok(())
     }
 
     pub(super) fn load(&mut self, path: &Path) -> anyhow::Result<()> {
         let saved = Saved::read(path)?;
+        self.take_up(saved).with_context(|| path.display().to_string())?;
+        self.files.clear();
+        Ok(())
+    }
+
+    /// Goes on with the last conversation of an earlier chat.
+    pub(super) fn resume(&mut self) -> anyhow::Result<()> {
+        match self.last.previous.clone() {
+            Some(saved) => self.take_up(saved),
+            None => {
+                note("(there is no earlier conversation with this model)");
+                Ok(())
+            }
+        }
+    }
+
+    fn take_up(&mut self, saved: Saved) -> anyhow::Result<()> {
         let restored = saved.restore(&self.flags, &self.tools);
-        let (flags, tools) = restored.map_err(|why| anyhow::anyhow!("{}: {why}", path.display()))?;
+        let (flags, tools) = restored.map_err(anyhow::Error::msg)?;
         text::sampling(&self.model.text, &flags.sampling)?;
         if saved.model != self.name {
             quote(&format!("note: this conversation was held with {}", saved.model));
@@ -239,7 +265,6 @@ impl Conversation {
         note(format_args!("({} messages are here again)", saved.messages.len()));
         self.n_call += saved.messages.iter().map(|message| message.tool_calls.len()).sum::<usize>();
         (self.flags, self.tools, self.messages) = (flags, tools, saved.messages);
-        self.files.clear();
         Ok(())
     }
 }

@@ -14,13 +14,16 @@ use self::command::{COMMANDS, Command, Input, KEYS};
 use self::conversation::{Conversation, NO_SHELL};
 use self::lines::Lines;
 use self::model::Model;
+use self::saved::LastChat;
 use self::tools::Toolbox;
 use crate::attach::Attachment;
+use crate::cachedir::CacheDir;
 use crate::error::CliError;
 use crate::flags::{AnswerFlags, ChatFlags};
 use crate::load::{Loaded, load_warm};
 use crate::output::{note, quote};
 use crate::plan::Work;
+use crate::prefixes::Prefixes;
 use crate::{hint, target, text, toolfile};
 
 pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
@@ -35,14 +38,21 @@ pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
     let store = target::open(flags.model.as_deref())?;
     let text_model = text::load(&store)?.check_template()?;
     text::sampling(&text_model, &flags.answer.sampling)?;
-    let loaded =
-        load_warm(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 1, n_session: 1 })?;
+    let work =
+        Work { n_ctx: None, n_feed: None, keeps_prefixes: !flags.prefix.no_prefix_cache, n_session: 1 };
+    let loaded = load_warm(&store, &flags.engine, work)?;
     if flags.answer.timing {
         kernels::Backend::measure(loaded.engine.backend());
     }
     greet(&store, &loaded, &flags.answer);
-    let model = Model::new(loaded, text_model, flags.engine.verbose);
-    let mut conversation = Conversation::new(model, store.location(), flags.answer, tools, files);
+    let is_verbose = flags.engine.verbose;
+    let prefixes = Prefixes::open(&flags.prefix, &store, &loaded, is_verbose);
+    let model = Model::new(loaded, text_model, prefixes, is_verbose);
+    let last = LastChat::open(CacheDir::open(is_verbose), store.fingerprint(), !flags.prefix.no_prefix_cache);
+    let mut conversation = Conversation::new(model, store.location(), flags.answer, tools, files, last);
+    if flags.resume {
+        tell(conversation.resume());
+    }
     while let Some(typed) = lines.next()? {
         match command::parse(&typed) {
             Ok(Input::Nothing) => {}
@@ -52,7 +62,7 @@ pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
             Err(why) => quote(&why),
         }
     }
-    conversation.model.loaded.finish();
+    conversation.model.finish();
     lines.save();
     Ok(())
 }
@@ -70,6 +80,7 @@ fn obey(command: Command, conversation: &mut Conversation, lines: &mut Lines) ->
         Command::File(path) => tell(conversation.attach(&path)),
         Command::Save(path) => tell(conversation.save(&path)),
         Command::Load(path) => tell(conversation.load(&path)),
+        Command::Resume => tell(conversation.resume()),
         Command::Set(setting) => tell(conversation.set(setting)),
         Command::Quit => {}
     }

@@ -1,7 +1,7 @@
-//! The model of a chat, and what it remembers: a prompt is read from where it parts from the last one.
+//! The model of a chat, and what it remembers: a prompt is read from where it parts from those before.
 
-use generate::{ChatRequest, Message, Prompt, TextModel, Tool, common_prefix};
-use model::{ModelError, Session, Snapshot, TokenModel};
+use generate::{ChatRequest, Message, TextModel, Tool};
+use model::Session;
 
 use crate::answer::{Answer, answer, options};
 use crate::device::Device;
@@ -10,6 +10,7 @@ use crate::interrupt::Answering;
 use crate::load::Loaded;
 use crate::meter::Metered;
 use crate::output::View;
+use crate::prefixes::Prefixes;
 use crate::text;
 
 /// A loaded model and its session.
@@ -17,24 +18,20 @@ pub(super) struct Model {
     pub(super) loaded: Loaded,
     pub(super) text: TextModel,
     pub(super) is_verbose: bool,
-    timeline: Option<Timeline>,
-}
-
-/// A session, and where it was before the last answer: templates write answers into history in another form than
-/// they were generated in (without thinking), so the next prompt parts from the session there.
-struct Timeline {
-    session: Session<Device>,
-    snapshot: Option<Snapshot>,
+    /// Templates write answers into history in another form than they were generated in (without thinking), so the next
+    /// prompt parts from the session, and goes on from a checkpoint before that.
+    prefixes: Prefixes,
+    session: Option<Session<Device>>,
 }
 
 impl Model {
-    pub(super) fn new(loaded: Loaded, text: TextModel, is_verbose: bool) -> Self {
-        Self { loaded, text, is_verbose, timeline: None }
+    pub(super) fn new(loaded: Loaded, text: TextModel, prefixes: Prefixes, is_verbose: bool) -> Self {
+        Self { loaded, text, is_verbose, prefixes, session: None }
     }
 
     /// Tokens in the session.
     pub(super) fn pos(&self) -> usize {
-        self.timeline.as_ref().map_or(0, |timeline| timeline.session.pos())
+        self.session.as_ref().map_or(0, Session::pos)
     }
 
     /// Tokens that the context holds.
@@ -44,7 +41,13 @@ impl Model {
 
     /// Forgets the session.
     pub(super) fn clear(&mut self) {
-        self.timeline = None;
+        self.session = None;
+    }
+
+    /// The last answer was given.
+    pub(super) fn finish(&mut self) {
+        self.loaded.finish();
+        self.prefixes.finish();
     }
 
     /// Generates and shows an answer. After an error the session is forgotten, because its state is not known.
@@ -59,40 +62,20 @@ impl Model {
         let request = ChatRequest { messages, tools, thinking, ..ChatRequest::default() };
         let prepared = self.text.prepare(&request)?;
         text::tell_warnings(&prepared);
-        let (prompt, n_settled) = (&prepared.prompt, prepared.n_settled);
         let options = options(&self.text, &prepared, flags)?;
-        let mut timeline = self.timeline_for(prompt)?;
-        let n_reused = timeline.session.pos();
-        let metered = Metered::new(&mut self.loaded.engine, &mut timeline.session, prompt.ids.len());
+        let held = self.session.take();
+        let (text, prefixes) = (&self.text, &mut self.prefixes);
+        let Loaded { engine, plan, .. } = &mut self.loaded;
+        let prompt = &prepared.prompt;
+        let mut session = prefixes.session_for(engine, plan, held, &prompt.ids, text);
+        let keeper = prefixes.keeper(&mut session, plan, &prepared, text);
+        let metered = Metered::new(engine, &mut session, prompt.ids.len()).keeping(keeper);
         let mut metered = metered.shown(self.is_verbose);
-        if n_reused < n_settled {
-            let fed = metered.feed(&prompt.ids[n_reused..n_settled], &mut |_| answering.flow());
-            if !matches!(fed, Err(ModelError::Interrupted)) {
-                fed?;
-                timeline.snapshot = Some(metered.engine.snapshot(metered.session)?);
-            }
-        }
         let view = View { is_json: false, hide_thinking: flags.hide_thinking };
-        let mut answer = answer(&mut metered, &self.text, prompt, &options, answering, view)?;
-        answer.n_reused = n_reused;
-        self.timeline = Some(timeline);
+        let answer = answer(&mut metered, text, prompt, &options, answering, view)?;
+        drop(metered);
+        prefixes.keep_answer(engine, &mut session, answer.n_generated, !answer.thinking.is_empty());
+        self.session = Some(session);
         Ok(answer)
-    }
-
-    /// The session, taken back to where `prompt` goes on from it; a new one if it never was there.
-    fn timeline_for(&mut self, prompt: &Prompt) -> anyhow::Result<Timeline> {
-        if let Some(mut timeline) = self.timeline.take() {
-            let n_same = common_prefix(timeline.session.ids(), &prompt.ids);
-            if n_same == timeline.session.pos() && n_same < prompt.ids.len() {
-                return Ok(timeline);
-            }
-            if let Some(snapshot) = &timeline.snapshot
-                && snapshot.pos() <= n_same
-            {
-                self.loaded.engine.rewind(&mut timeline.session, snapshot)?;
-                return Ok(timeline);
-            }
-        }
-        Ok(Timeline { session: self.loaded.engine.session(self.loaded.plan.n_ctx), snapshot: None })
     }
 }

@@ -9,6 +9,7 @@ use serde_json::Value;
 
 use super::tools::Toolbox;
 use crate::attach::read_bounded;
+use crate::cachedir::CacheDir;
 use crate::error::CliError;
 use crate::flags::{AnswerFlags, OnOff, SamplingFlags};
 use crate::outfile::OutFile;
@@ -101,13 +102,17 @@ impl Saved {
                 other => other,
             })?;
         }
-        let json = serde_json::to_string_pretty(self).map_err(std::io::Error::from);
-        json.and_then(|json| {
-            let mut file = OutFile::create(path)?;
-            writeln!(file, "{json}")?;
-            file.finish()
-        })
-        .map_err(|source| CliError::Io { path: path.to_owned(), action: "write", source })
+        self.json()
+            .and_then(|json| {
+                let mut file = OutFile::create(path)?;
+                writeln!(file, "{json}")?;
+                file.finish()
+            })
+            .map_err(|source| CliError::Io { path: path.to_owned(), action: "write", source })
+    }
+
+    fn json(&self) -> std::io::Result<String> {
+        Ok(serde_json::to_string_pretty(self)?)
     }
 
     /// Reads `path`.
@@ -154,6 +159,37 @@ impl Saved {
         tools.has_builtin = self.builtin_tools;
         tools.declare(self.tools.iter().map(toolfile::tool).collect::<Result<_, _>>()?)?;
         Ok((flags, tools))
+    }
+}
+
+/// The last conversation with a model, for the next chat.
+pub(super) struct LastChat {
+    cache: CacheDir,
+    name: String,
+    is_kept: bool,
+    /// Of an earlier chat.
+    pub(super) previous: Option<Saved>,
+}
+
+impl LastChat {
+    /// Of the model with this fingerprint. `is_kept`: this chat is kept for the next.
+    pub(super) fn open(cache: CacheDir, fingerprint: u64, is_kept: bool) -> Self {
+        let name = format!("chats/{fingerprint:016x}.json");
+        let previous = cache.read(&name).and_then(|bytes| match Saved::parse(&bytes) {
+            Ok(saved) => Some(saved),
+            Err(why) => {
+                cache.ignore(&name, format_args!("it {why}"));
+                None
+            }
+        });
+        Self { cache, name, is_kept, previous }
+    }
+
+    /// Replaces it.
+    pub(super) fn write(&self, saved: &Saved) {
+        if let Some(json) = saved.json().ok().filter(|_| self.is_kept) {
+            self.cache.write(&self.name, json.as_bytes());
+        }
     }
 }
 

@@ -188,7 +188,7 @@ fn print_text(text: &str) -> anyhow::Result<()> {
 
 /// A model at 4 bits, as `pack` would make it.
 fn known_model(like: &str) -> anyhow::Result<Manifest> {
-    let pack = PackOptions { bits: "4".parse::<Bits>()?, group: 64, roles: Vec::new() };
+    let pack = PackOptions { bits: "4".parse::<Bits>()?, ..PackOptions::default() };
     let (model, routing) = (like.to_owned(), Routing::Uniform);
     let options = SynthOptions { like: model, n_layer: None, n_vocab: None, pack, seed: 0, routing };
     let mut manifest = convert::synth_plan(&options)?.manifest();
@@ -270,7 +270,7 @@ fn model(
     ram_bytes_s: Option<f64>,
     heat: Option<&Heat>,
 ) -> Model {
-    let work = Work { n_ctx: None, n_feed: Some(N_PROMPT), n_snapshot: 0, n_session: 1 };
+    let work = Work { n_ctx: None, n_feed: Some(N_PROMPT), keeps_prefixes: false, n_session: 1 };
     let outcome = match Plan::new(wishes, manifest, work, drive) {
         Ok(plan) => {
             let needs = Needs::of(manifest, plan.n_expert_used);

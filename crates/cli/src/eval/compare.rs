@@ -4,6 +4,7 @@ use std::path::Path;
 
 use serde::Serialize;
 
+use super::logprob::{log_sum_exp, top};
 use crate::error::CliError;
 use crate::npy::NpyReader;
 
@@ -100,17 +101,6 @@ impl Report {
 
 fn failed(path: &Path, source: std::io::Error) -> CliError {
     CliError::Io { path: path.to_owned(), action: "read", source }
-}
-
-/// `ln Σ eˣ`
-fn log_sum_exp(x: &[f32]) -> f64 {
-    let max = x.iter().copied().fold(f32::NEG_INFINITY, f32::max) as f64;
-    max + x.iter().map(|&x| (x as f64 - max).exp()).sum::<f64>().ln()
-}
-
-/// The first of the largest.
-fn top(x: &[f32]) -> usize {
-    (0..x.len()).fold(0, |best, i| if x[best] < x[i] { i } else { best })
 }
 
 #[cfg(test)]

@@ -3,17 +3,19 @@
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use generate::{ChatRequest, Finish, GenerateOptions, Message, TextModel, Tool, ToolChoice, generate};
 use model::Timeline;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use store::Store;
+use xxhash_rust::xxh3::Xxh3;
 
-use super::calls::{Reply, Wanted, judge};
+use super::calls::{Reply, Verdict, Wanted, judge};
 use super::tally::Tally;
 use crate::error::CliError;
-use crate::flags::{CallRule, EvalFlags, SamplingFlags};
+use crate::flags::{CallRule, EngineFlags, EvalFlags, SamplingFlags};
 use crate::load::{Loaded, load};
 use crate::outfile::OutFile;
 use crate::output::note;
@@ -25,7 +27,7 @@ const NOTE_EVERY: usize = 20;
 
 /// One line of the input.
 #[derive(Debug, Deserialize)]
-struct Dialogue {
+pub(super) struct Dialogue {
     id: Value,
     messages: Vec<Message>,
     tools: Option<Vec<Value>>,
@@ -35,45 +37,104 @@ struct Dialogue {
     /// What it is counted under.
     kind: Option<String>,
     tier: Option<String>,
+    /// As it stands in the file.
+    #[serde(skip)]
+    line: String,
 }
 
-pub(super) fn answer_all(flags: &EvalFlags, dialogues_path: &Path, out_path: &Path) -> anyhow::Result<()> {
-    let dialogues = read(dialogues_path)?;
-    let store = target::open(Some(&flags.model))?;
-    let text_model = text::load(&store)?.check_template()?;
-    // Scores should not depend on luck, unless that is asked for.
-    let temperature = flags.sampling.temperature.or(Some(0.0));
-    let options = GenerateOptions {
-        sampling: text::sampling(&text_model, &SamplingFlags { temperature, ..flags.sampling.clone() })?,
-        stop_ids: text_model.stop_ids().to_vec(),
-        max_tokens: Some(flags.max_tokens),
-        ..GenerateOptions::default()
-    };
-    let mut loaded =
-        load(&store, &flags.engine, Work { n_ctx: None, n_feed: None, n_snapshot: 0, n_session: 1 })?;
+/// A file of them.
+pub(super) struct Dialogues {
+    path: PathBuf,
+    all: Vec<Dialogue>,
+    /// Names what was read.
+    pub(super) hash: String,
+}
+
+/// `eval --dialogues`
+pub(super) fn eval(flags: &EvalFlags, dialogues_path: &Path, out_path: &Path) -> anyhow::Result<()> {
+    let dialogues = Dialogues::read(dialogues_path, flags.sample)?;
+    let store = target::open(flags.model.first().map(PathBuf::as_path))?;
     let failed = |source: io::Error| CliError::Io { path: out_path.to_owned(), action: "write", source };
     let mut out = OutFile::create(out_path).map_err(failed)?;
     let mut tally = Tally::default();
-    for (i, dialogue) in dialogues.iter().enumerate() {
-        let why = |error: anyhow::Error| error.context(format!("dialogue {}", dialogue.id));
-        let (text, reply, tools) =
-            answer(&mut loaded, &text_model, dialogue, &options, flags.calls).map_err(why)?;
-        let finish = if reply.is_cut { "length" } else { "stop" };
-        writeln!(out, "{}", json!({"id": dialogue.id, "text": text, "finish": finish})).map_err(failed)?;
-        let bad_schema = |why| CliError::Input { path: dialogues_path.to_owned(), why };
-        let verdict = judge(&reply, &tools, dialogue.expected.as_deref()).map_err(bad_schema)?;
-        tally.add(&groups(dialogue), &verdict);
-        if (i + 1) % NOTE_EVERY == 0 {
-            note(format_args!("{} of {} dialogues", i + 1, dialogues.len()));
-        }
-    }
+    dialogues.answer(&store, flags, &flags.engine, &mut |dialogue, text, verdict| {
+        let finish = if verdict.is_cut { "length" } else { "stop" };
+        tally.add(&groups(dialogue), verdict);
+        writeln!(out, "{}", json!({"id": dialogue.id, "text": text, "finish": finish})).map_err(failed)
+    })?;
     out.finish().map_err(failed)?;
-    note(format_args!("{}: {} answers", out_path.display(), dialogues.len()));
+    note(format_args!("{}: {} answers", out_path.display(), dialogues.all.len()));
     note(tally.table());
     if flags.json {
         report::print(&tally)?;
     }
     Ok(())
+}
+
+impl Dialogues {
+    /// Reads a file, or `sample` lines spread evenly over it.
+    pub(super) fn read(path: &Path, sample: Option<usize>) -> Result<Self, CliError> {
+        let mut all = read(path)?;
+        if all.is_empty() {
+            return Err(CliError::Input {
+                path: path.to_owned(),
+                why: "there are no dialogues in it".into(),
+            });
+        }
+        if let Some(n) = sample.filter(|&n| n < all.len()) {
+            let (n_all, mut i) = (all.len(), 0);
+            all.retain(|_| {
+                i += 1;
+                i * n / n_all != (i - 1) * n / n_all
+            });
+        }
+        let mut hash = Xxh3::new();
+        for dialogue in &all {
+            hash.update(dialogue.line.as_bytes());
+            hash.update(b"\n");
+        }
+        Ok(Self { path: path.to_owned(), all, hash: format!("{:016x}", hash.digest()) })
+    }
+
+    /// Loads the model and answers all; `take` gets each answer as generated, and what its calls are worth.
+    pub(super) fn answer(
+        &self,
+        store: &Store,
+        flags: &EvalFlags,
+        engine: &EngineFlags,
+        take: &mut dyn FnMut(&Dialogue, &str, &Verdict) -> Result<(), CliError>,
+    ) -> anyhow::Result<()> {
+        let text_model = text::load(store)?.check_template()?;
+        // Scores should not depend on luck, unless that is asked for.
+        let temperature = flags.sampling.temperature.or(Some(0.0));
+        let options = GenerateOptions {
+            sampling: text::sampling(&text_model, &SamplingFlags { temperature, ..flags.sampling.clone() })?,
+            stop_ids: text_model.stop_ids().to_vec(),
+            max_tokens: Some(flags.max_tokens),
+            ..GenerateOptions::default()
+        };
+        let work = Work { n_ctx: None, n_feed: None, keeps_prefixes: false, n_session: 1 };
+        let mut loaded = load(store, engine, work)?;
+        for (i, dialogue) in self.all.iter().enumerate() {
+            let why = |error: anyhow::Error| error.context(format!("dialogue {}", dialogue.id));
+            let (text, reply, tools) =
+                answer(&mut loaded, &text_model, dialogue, &options, flags.calls).map_err(why)?;
+            let bad_schema = |why| CliError::Input { path: self.path.clone(), why };
+            let verdict = judge(&reply, &tools, dialogue.expected.as_deref()).map_err(bad_schema)?;
+            take(dialogue, &text, &verdict)?;
+            if (i + 1) % NOTE_EVERY == 0 {
+                note(format_args!("{} of {} dialogues", i + 1, self.all.len()));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Dialogue {
+    /// Whether the answer should have a call, if anybody said.
+    pub(super) fn wants_call(&self) -> Option<bool> {
+        self.expected.as_ref().map(|calls| !calls.is_empty())
+    }
 }
 
 /// Rows of the table that a dialogue counts in.
@@ -83,9 +144,9 @@ fn groups(dialogue: &Dialogue) -> Vec<String> {
     if !of_kind.is_empty() {
         groups.push(of_kind.join(" "));
     }
-    match &dialogue.expected {
-        Some(calls) if calls.is_empty() => groups.push("no call expected".into()),
-        Some(_) => groups.push("calls expected".into()),
+    match dialogue.wants_call() {
+        Some(true) => groups.push("calls expected".into()),
+        Some(false) => groups.push("no call expected".into()),
         None => {}
     }
     groups
@@ -100,7 +161,7 @@ fn answer(
     rule: CallRule,
 ) -> anyhow::Result<(String, Reply, Vec<Tool>)> {
     let tools: Vec<Tool> = dialogue.tools.iter().flatten().map(Tool::from_json).collect::<Result<_, _>>()?;
-    let is_expected = dialogue.expected.as_ref().is_some_and(|calls| !calls.is_empty());
+    let is_expected = dialogue.wants_call() == Some(true);
     let request = ChatRequest {
         messages: dialogue.messages.clone(),
         tools: tools.clone(),
@@ -135,11 +196,11 @@ fn read(path: &Path) -> Result<Vec<Dialogue>, CliError> {
         if line.trim().is_empty() {
             continue;
         }
-        let dialogue = serde_json::from_str(&line).map_err(|error| CliError::Input {
+        let dialogue: Dialogue = serde_json::from_str(&line).map_err(|error| CliError::Input {
             path: path.to_owned(),
             why: format!("line {}: {error}", i + 1),
         })?;
-        dialogues.push(dialogue);
+        dialogues.push(Dialogue { line, ..dialogue });
     }
     Ok(dialogues)
 }

@@ -3,14 +3,14 @@
 use std::fs;
 use std::io;
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use model::Logits;
 
 use super::compare::Comparison;
 use super::split;
 use crate::error::CliError;
-use crate::flags::{EvalFlags, SamplingFlags};
+use crate::flags::EvalFlags;
 use crate::load::load;
 use crate::npy::NpyWriter;
 use crate::output::note;
@@ -36,23 +36,23 @@ impl Sinks<'_> {
 }
 
 pub(super) fn run(flags: &EvalFlags, ids_path: &Path) -> anyhow::Result<()> {
-    if flags.sampling != SamplingFlags::default() {
-        return Err(CliError::Usage("--ids computes logits and samples nothing".into()).into());
-    }
     let ids = read_ids(ids_path)?;
     let pieces = match &flags.split {
         Some(text) => split::parse(text, ids.len()).map_err(CliError::Usage)?,
         None => vec![ids.len()],
     };
-    let store = target::open(Some(&flags.model))?;
+    let store = target::open(flags.model.first().map(PathBuf::as_path))?;
     let n_vocab = store.config().n_vocab;
     let comparison = match &flags.compare_logits {
         Some(path) => Some((path.as_path(), Comparison::open(path, ids.len(), n_vocab)?)),
         None => None,
     };
     let n_feed = pieces.iter().copied().max();
-    let mut loaded =
-        load(&store, &flags.engine, Work { n_ctx: Some(ids.len()), n_feed, n_snapshot: 0, n_session: 1 })?;
+    let mut loaded = load(
+        &store,
+        &flags.engine,
+        Work { n_ctx: Some(ids.len()), n_feed, keeps_prefixes: false, n_session: 1 },
+    )?;
     let mut session = loaded.engine.session(loaded.plan.n_ctx);
     let dump = match &flags.dump_logits {
         Some(path) => {
@@ -96,7 +96,7 @@ fn write_failed(path: &Path, source: io::Error) -> CliError {
 }
 
 /// A JSON array of ids, or ids separated by blanks.
-fn read_ids(path: &Path) -> Result<Vec<u32>, CliError> {
+pub(super) fn read_ids(path: &Path) -> Result<Vec<u32>, CliError> {
     let text = fs::read_to_string(path).map_err(|source| CliError::Io {
         path: path.to_owned(),
         action: "read",

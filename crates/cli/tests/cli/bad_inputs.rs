@@ -74,7 +74,7 @@ fn checkpoints_that_are_damaged() {
     let full = fs::metadata(weights(&checkpoint("qwen3_5_moe_quantable"))).unwrap().len();
     check_pack(|source| set_len(&weights(source), full - 1000), "model.safetensors", "download");
     check_pack(|source| set_len(&weights(source), 0), "model.safetensors", "download");
-    check_pack(|source| fs::remove_file(weights(source)).unwrap(), "not a checkpoint", "SOURCE is a folder");
+    check_pack(|source| fs::remove_file(weights(source)).unwrap(), "no weights in this folder", "repository");
     check_pack(
         split_index,
         "1 of 2 weight files present, missing: model-00002-of-00002.safetensors",
@@ -109,7 +109,7 @@ fn checkpoints_that_are_not_for_us() {
         edit(&config(source), |text| text.replace("\"hidden_size\": 128", "\"hidden_size\": 64"))
     };
     check_pack(narrow, "tensor ", "");
-    flash_moe(&["pack", "no/such/folder", "out.store"]).fails(1, "no/such/folder", "SOURCE is a folder");
+    flash_moe(&["pack", "no/such/folder", "out.store"]).fails(1, "no/such/folder", "a checkpoint");
 }
 
 /// A damaged store would give wrong words, or a riddle.
@@ -149,8 +149,8 @@ fn stores_that_are_damaged() {
     check_store(
         &["inspect", "STORE"],
         |path| fs::remove_file(path.join("manifest.json")).unwrap(),
-        "not a",
-        "pack",
+        "no weights in this folder",
+        "MODEL is a store",
     );
 }
 
@@ -182,8 +182,8 @@ fn models_that_cannot_be_run() {
     let golden = checkpoint("qwen3_5_moe_quantable");
     let golden = golden.to_str().unwrap();
     let store = store().to_str().unwrap();
-    flash_moe(&["run", golden, "hello"]).fails(1, "is a checkpoint", "flash-moe pack");
-    flash_moe(&["run", "./nothing.store", "hello"]).fails(1, "nothing.store", "flash-moe pack");
+    flash_moe(&["run", golden, "hello"]).fails(1, "no tokenizer", "flash-moe bench");
+    flash_moe(&["run", "./nothing.store", "hello"]).fails(1, "nothing.store", "");
     flash_moe(&["run", store, "hello"]).fails(1, "no tokenizer", "flash-moe bench");
     flash_moe(&["chat", store]).fails(1, "no tokenizer", "flash-moe bench");
     flash_moe(&["pack", golden, store]).fails(1, "already exists", "another name");

@@ -139,6 +139,11 @@ fn bench_measures_at_depths() {
         for depth in depths {
             let figure = |key: &str| depth[key].as_f64().unwrap();
             assert!(0.0 < figure("tok_s_min") && figure("tok_s_min") <= figure("tok_s_max"), "{depth}");
+            let is_kept = depth["depth"] != 0;
+            assert_eq!(
+                [&depth["restore_seconds"], &depth["prompt_seconds"]].map(Value::is_f64),
+                [is_kept; 2]
+            );
             // Two of the four measured tokens come before the middle.
             assert_eq!(figure("kv_bytes_read_per_token"), (figure("depth") + 2.0) * n_token as f64);
         }

@@ -4,7 +4,7 @@ use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::OnceLock;
 
 use tempfile::TempDir;
@@ -27,6 +27,11 @@ pub(crate) fn flash_moe_with<A: AsRef<OsStr>>(args: &[A], input: &str) -> Done {
     let mut child = command(args).stdin(Stdio::piped()).spawn().unwrap();
     // The program may end before it has read all of it.
     let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
+    finish(child)
+}
+
+/// Waits for the end of the program.
+pub(crate) fn finish(child: Child) -> Done {
     let out = child.wait_with_output().unwrap();
     Done {
         code: out.status.code(),

@@ -19,7 +19,9 @@ pub(crate) enum Target {
     /// One matrix of one expert.
     Expert { part: ExpertPart, layer: usize, expert: usize },
     /// Matrices of all experts of a layer.
-    Experts { stack: Stack, layer: usize },
+    ///
+    /// `[n_expert, rows of the parts together, cols]`: an expert has all rows of the first part, then of the next.
+    Experts { parts: &'static [ExpertPart], layer: usize },
     /// Recognised and left out.
     Skip(Skip),
 }
@@ -31,15 +33,6 @@ pub(crate) enum Grouped {
     Qkvz,
     /// A key head has the b rows of its value heads, the a rows of the same.
     Ba,
-}
-
-/// All experts of a layer in one tensor, expert axis first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Stack {
-    /// `[n_expert, 2·d_ff_expert, d_model]`: gate rows, then up rows.
-    GateUp,
-    /// `[n_expert, d_model, d_ff_expert]`
-    Down,
 }
 
 /// Why a tensor is left out.
@@ -71,7 +64,7 @@ impl Skip {
 enum Part {
     Dense(Role),
     Grouped(Grouped),
-    Experts(Stack),
+    Experts(&'static [ExpertPart]),
 }
 
 /// The names of one architecture.
@@ -89,6 +82,9 @@ struct Names {
 }
 
 const MODEL: &[(&str, Role)] = &[("embed_tokens.weight", Role::Embed), ("norm.weight", Role::FinalNorm)];
+
+/// The head is outside the model; the second is MLX's.
+const HEADS: &[&str] = &["lm_head.weight", "language_model.lm_head.weight"];
 
 const NORMS: &[(&str, Part)] = &[
     ("input_layernorm.weight", Part::Dense(Role::InputNorm)),
@@ -122,8 +118,12 @@ const LINEAR_SEPARATE: &[(&str, Part)] = &[
 
 const ROUTED: &[(&str, Part)] = &[
     ("mlp.gate.weight", Part::Dense(Role::Router)),
-    ("mlp.experts.gate_up_proj", Part::Experts(Stack::GateUp)),
-    ("mlp.experts.down_proj", Part::Experts(Stack::Down)),
+    ("mlp.experts.gate_up_proj", Part::Experts(&[ExpertPart::Gate, ExpertPart::Up])),
+    ("mlp.experts.down_proj", Part::Experts(&[ExpertPart::Down])),
+    // As conversions for MLX have them.
+    ("mlp.switch_mlp.gate_proj.weight", Part::Experts(&[ExpertPart::Gate])),
+    ("mlp.switch_mlp.up_proj.weight", Part::Experts(&[ExpertPart::Up])),
+    ("mlp.switch_mlp.down_proj.weight", Part::Experts(&[ExpertPart::Down])),
 ];
 
 const SHARED: &[(&str, Part)] = &[
@@ -157,7 +157,7 @@ pub(crate) fn classify(architecture: Architecture, name: &str) -> Option<Target>
     if name.ends_with(".rotary_emb.inv_freq") {
         return Some(Target::Skip(Skip::Rotary));
     }
-    if name == "lm_head.weight" {
+    if HEADS.contains(&name) {
         return Some(Target::Dense { role: Role::LmHead, layer: None });
     }
     // The longest prefix is listed first.
@@ -174,12 +174,12 @@ pub(crate) fn classify(architecture: Architecture, name: &str) -> Option<Target>
     Some(match *part {
         Part::Dense(role) => Target::Dense { role, layer: Some(layer) },
         Part::Grouped(group) => Target::Grouped { group, layer },
-        Part::Experts(stack) => Target::Experts { stack, layer },
+        Part::Experts(parts) => Target::Experts { parts, layer },
     })
 }
 
 /// `12.rest` as `(12, rest)`. Spellings that nobody writes (`012`, `+1`) are not numbers.
-fn index(name: &str) -> Option<(usize, &str)> {
+pub(crate) fn index(name: &str) -> Option<(usize, &str)> {
     let (digits, rest) = name.split_once('.')?;
     let canonical = digits.bytes().all(|b| b.is_ascii_digit()) && (digits == "0" || !digits.starts_with('0'));
     if canonical { Some((digits.parse().ok()?, rest)) } else { None }
@@ -195,6 +195,12 @@ pub(crate) fn is_zero_centred(architecture: Architecture, role: Role) -> bool {
 /// Does this name only occur in checkpoints converted for MLX?
 pub(crate) fn is_mlx(name: &str) -> bool {
     name.starts_with("language_model.") || name.contains(".switch_mlp.")
+}
+
+/// A module's name without what stands before its layer, which tools disagree about.
+pub(crate) fn module(name: &str) -> &str {
+    let prefixes = ["model.language_model.", "language_model.model.", "language_model.", "model."];
+    prefixes.iter().find_map(|prefix| name.strip_prefix(prefix)).unwrap_or(name)
 }
 
 #[cfg(test)]
@@ -222,7 +228,7 @@ mod tests {
         check(Qwen35Moe, "model.layers.0.linear_attn.in_proj_ba.weight", None);
         let ba = Target::Grouped { group: Grouped::Ba, layer: 3 };
         check(Qwen3Next, "model.layers.3.linear_attn.in_proj_ba.weight", Some(ba));
-        let stack = Target::Experts { stack: Stack::GateUp, layer: 1 };
+        let stack = Target::Experts { parts: &[ExpertPart::Gate, ExpertPart::Up], layer: 1 };
         for architecture in [Qwen35Moe, Qwen3Next, Qwen3Moe] {
             let expert = Target::Expert { part: ExpertPart::Down, layer: 7, expert: 511 };
             check(architecture, "model.layers.7.mlp.experts.511.down_proj.weight", Some(expert));
@@ -235,6 +241,16 @@ mod tests {
         check(Qwen35Moe, "model.visual.blocks.0.attn.qkv.weight", Some(Target::Skip(Skip::Vision)));
         check(Qwen35Moe, "mtp.layers.0.mlp.gate.weight", Some(Target::Skip(Skip::Mtp)));
         check(Qwen3Moe, "mtp.fc.weight", None);
+        // Conversions for MLX.
+        check(Qwen35Moe, "language_model.model.norm.weight", dense(Role::FinalNorm, None));
+        check(Qwen35Moe, "language_model.lm_head.weight", dense(Role::LmHead, None));
+        check(Qwen35Moe, "vision_tower.merger.mlp.0.weight", Some(Target::Skip(Skip::Vision)));
+        check(Qwen35Moe, "language_model.mtp.fc.weight", Some(Target::Skip(Skip::Mtp)));
+        for architecture in [Qwen35Moe, Qwen3Next, Qwen3Moe] {
+            let up = Target::Experts { parts: &[ExpertPart::Up], layer: 5 };
+            check(architecture, "model.layers.5.mlp.switch_mlp.up_proj.weight", Some(up));
+            check(architecture, "model.layers.5.mlp.switch_mlp.up_proj.scales", None);
+        }
         check(Qwen3Moe, "model.layers.0.mlp.shared_expert_gate.weight", None);
         check(Qwen3Moe, "model.layers.0.self_attn.rotary_emb.inv_freq", Some(Target::Skip(Skip::Rotary)));
     }

@@ -1,12 +1,17 @@
 //! Tiny checkpoints in the real Hugging Face layout, with random weights, written by hand.
 #![allow(dead_code)] // Each test file uses its share.
 
+pub(crate) mod gguf;
+pub(crate) mod random;
+
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use half::{bf16, f16};
 use serde_json::{Value, json};
 use store::Architecture;
+
+pub(crate) use self::random::Random;
 
 pub(crate) const N_LAYER: usize = 4;
 pub(crate) const N_EXPERT: usize = 4;
@@ -47,13 +52,16 @@ pub(crate) const NEXT: Layout =
     Layout { architecture: Architecture::Qwen3Next, prefix: "model.", is_fused: false, ..QWEN35 };
 pub(crate) const QWEN3: Layout = Layout { architecture: Architecture::Qwen3Moe, ..NEXT };
 
-/// One tensor: values are exactly representable in `dtype`.
+/// One tensor.
 #[derive(Clone, Debug)]
 pub(crate) struct TinyTensor {
     pub(crate) name: String,
     pub(crate) dtype: &'static str,
     pub(crate) shape: Vec<usize>,
+    /// Exactly representable in `dtype`; empty if there are `bytes`.
     pub(crate) values: Vec<f32>,
+    /// Of a dtype that is not numbers to us.
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// A checkpoint that is not on disk yet.
@@ -140,7 +148,7 @@ impl Tiny {
         let dtype = if is_f32 { "F32" } else { self.layout.dtype };
         let n = shape.iter().product();
         let values = (0..n).map(|_| round(dtype, random.centred())).collect();
-        self.tensors.push(TinyTensor { name, dtype, shape: shape.to_vec(), values });
+        self.tensors.push(TinyTensor { name, dtype, shape: shape.to_vec(), values, bytes: Vec::new() });
     }
 
     pub(crate) fn tensor(&self, name: &str) -> &TinyTensor {
@@ -228,6 +236,7 @@ pub(crate) fn write_shard(path: &Path, tensors: &[TinyTensor]) {
     let mut data = Vec::new();
     for tensor in tensors {
         let start = data.len();
+        data.extend_from_slice(&tensor.bytes);
         data.extend(to_bytes(tensor.dtype, &tensor.values));
         let entry =
             json!({"dtype": tensor.dtype, "shape": tensor.shape, "data_offsets": [start, data.len()]});
@@ -247,9 +256,8 @@ fn to_bytes(dtype: &str, values: &[f32]) -> Vec<u8> {
         "BF16" => values.iter().flat_map(|&w| bf16::from_f32(w).to_le_bytes()).collect(),
         "F16" => values.iter().flat_map(|&w| f16::from_f32(w).to_le_bytes()).collect(),
         "F32" => values.iter().flat_map(|&w| w.to_le_bytes()).collect(),
-        // Only its name is looked at.
-        "I8" => vec![0; values.len()],
-        other => panic!("{other}"),
+        // Only its name is looked at, or the tensor has bytes.
+        _ => vec![0; values.len()],
     }
 }
 
@@ -258,23 +266,6 @@ pub(crate) fn round(dtype: &str, w: f32) -> f32 {
         "BF16" => bf16::from_f32(w).to_f32(),
         "F16" => f16::from_f32(w).to_f32(),
         _ => w,
-    }
-}
-
-/// splitmix64.
-pub(crate) struct Random(pub(crate) u64);
-
-impl Random {
-    pub(crate) fn next(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Uniform on -1..1.
-    pub(crate) fn centred(&mut self) -> f32 {
-        (self.next() >> 40) as f32 / (1u64 << 23) as f32 - 1.0
     }
 }
 

@@ -8,7 +8,11 @@ use crate::kernel::Kernel;
 
 static STEP: Kernel = Kernel {
     name: "delta_step",
-    wgsl: &[include_str!("../wgsl/activations.wgsl"), include_str!("../wgsl/delta_step.wgsl")],
+    wgsl: &[
+        include_str!("../wgsl/activations.wgsl"),
+        include_str!("../wgsl/delta_out.wgsl"),
+        include_str!("../wgsl/delta_step.wgsl"),
+    ],
     access: &[Write, Read, Read, Read, Read, Read, Read, Read, Read, Write, Write, Write],
 };
 
@@ -33,13 +37,21 @@ static MIX: Kernel = Kernel {
 
 static SCAN: Kernel = Kernel {
     name: "delta_scan",
-    wgsl: &[include_str!("../wgsl/delta_piece.wgsl"), include_str!("../wgsl/delta_scan.wgsl")],
+    wgsl: &[
+        include_str!("../wgsl/delta_piece.wgsl"),
+        include_str!("../wgsl/delta_out.wgsl"),
+        include_str!("../wgsl/delta_scan.wgsl"),
+    ],
     access: &[Read, Read, Read, Read, Read, Write, Write],
 };
 
 static NORM: Kernel = Kernel {
     name: "delta_norm",
-    wgsl: &[include_str!("../wgsl/activations.wgsl"), include_str!("../wgsl/delta_norm.wgsl")],
+    wgsl: &[
+        include_str!("../wgsl/activations.wgsl"),
+        include_str!("../wgsl/delta_out.wgsl"),
+        include_str!("../wgsl/delta_norm.wgsl"),
+    ],
     access: &[Read, Read, Write],
 };
 
@@ -81,7 +93,7 @@ pub(crate) struct DeltaTokens<'a> {
     pub(crate) b: Bind<'a>,
     pub(crate) a: Bind<'a>,
     pub(crate) z: Bind<'a>,
-    /// `[n_token, n_head_v, head_dim_v]`
+    /// `[n_token, n_head_v, head_dim_v]`, heads in [`DeltaShape::out_order`]
     pub(crate) out: Bind<'a>,
 }
 
@@ -161,7 +173,8 @@ impl Context {
         states: &DeltaStates<'_>,
         token: usize,
     ) {
-        let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv } = shape;
+        let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv, .. } = shape;
+        let n_tile = shape.out_tile() as u32;
         assert!(
             dk <= DK_MAX && dv <= DV_MAX && n_head_k <= N_HEAD_K_MAX && n_conv <= N_CONV_MAX,
             "{shape:?}"
@@ -172,10 +185,11 @@ impl Context {
             .map(|(name, n)| (name, n as u32));
         let DeltaWeights { conv, decay, dt_bias, norm, eps } = *weights;
         let DeltaTokens { qkv, b, a, z, out } = *tokens;
-        let params = [n_head_k as u32, n_head_v as u32, dk as u32, dv as u32, token as u32, eps.to_bits()];
+        let [n_head_k, n_head_v, dk, dv, token] = [n_head_k, n_head_v, dk, dv, token].map(|n| n as u32);
+        let params = [n_head_k, n_head_v, dk, dv, token, eps.to_bits(), n_tile];
         let buffers =
             [self.control(), qkv, b, a, z, conv, decay, dt_bias, norm, states.conv, states.state, out];
-        self.run(&STEP, &constants, &buffers, &params, [n_head_v as u32, 1, 1]);
+        self.run(&STEP, &constants, &buffers, &params, [n_head_v, 1, 1]);
     }
 
     /// A gated delta-net between its projections: see [`kernels::Backend::delta_net`].
@@ -208,7 +222,8 @@ impl Context {
         Rows { first, pos, n_token }: Rows,
     ) {
         let shape = scratch.shape;
-        let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv } = shape;
+        let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv, .. } = shape;
+        let n_tile = shape.out_tile() as u32;
         assert!(dk <= DK_MAX && n_conv <= N_CONV_MAX, "{shape:?}");
         let [n_head_k, n_head_v, dk, dv, n_conv] = [n_head_k, n_head_v, dk, dv, n_conv].map(|n| n as u32);
         let [pos, first, n_token] = [pos, first, n_token].map(|n| n as u32);
@@ -223,7 +238,7 @@ impl Context {
         let groups = [n_channel.div_ceil(N_THREAD) as u32, 1, 1];
         self.run(&SHIFT, &[], &[qkv, states.conv], &[n_channel as u32, n_conv, first, n_token], groups);
 
-        let params = [n_head_k, n_head_v, dk, dv, pos, first, n_token];
+        let params = [n_head_k, n_head_v, dk, dv, pos, first, n_token, n_tile];
         let chunk = DELTA_CHUNK as u32;
         let n_piece = (pos + n_token).div_ceil(chunk) - pos / chunk;
         let buffers = [mixed, b, a, weights.decay, weights.dt_bias, w, u, answers, gates];
@@ -233,7 +248,7 @@ impl Context {
         let groups = [n_head_v, dv.div_ceil(2 * n_lane), 1];
         self.run(&SCAN, &[("LANES", n_lane)], &buffers, &params, groups);
         let n_row = n_token * n_head_v;
-        let params = [dv, weights.eps.to_bits(), first * n_head_v, n_row];
+        let params = [dv, weights.eps.to_bits(), first * n_head_v, n_row, n_head_v, n_tile];
         self.run(
             &NORM,
             &[],
@@ -254,6 +269,8 @@ pub(crate) fn kernels() -> Vec<&'static Kernel> {
 mod tests {
     use std::ops::Range;
 
+    use kernels::HeadOrder;
+
     use super::*;
     use crate::test_rig::{Rig, assert_close, assert_same, random, rig};
 
@@ -269,10 +286,11 @@ mod tests {
         head_dim_v: usize,
         n_conv: usize,
     ) -> DeltaShape {
-        DeltaShape { n_head_k, n_head_v, head_dim_k, head_dim_v, n_conv }
+        let out_order = HeadOrder::Grouped;
+        DeltaShape { n_head_k, n_head_v, head_dim_k, head_dim_v, n_conv, out_order }
     }
 
-    const SHAPES: [DeltaShape; 7] = [
+    const SHAPES: [DeltaShape; 8] = [
         shape(1, 1, 16, 16, 4),
         shape(2, 4, 32, 48, 2),
         shape(3, 3, 21, 84, 1),
@@ -280,6 +298,7 @@ mod tests {
         shape(2, 8, 128, 128, 4),
         shape(1, 2, 8, 24, 3),
         shape(1, 1, 200, 300, 4),
+        DeltaShape { out_order: HeadOrder::Tiled, ..shape(2, 6, 16, 20, 4) },
     ];
 
     /// Inputs of `n_token` tokens, the first at position `pos`.
@@ -374,11 +393,12 @@ mod tests {
 
         /// The rule in f64; outputs and the last states.
         fn exact(&self) -> (Vec<f32>, States) {
-            let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv } = self.shape;
+            let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv, .. } = self.shape;
+            let n_value = n_head_v / n_head_k;
             let n_channel = self.shape.n_channel();
             let rows = [&self.states.0[..], &self.qkv].concat();
             let mut state: Vec<f64> = self.states.1.iter().map(|&x| f64::from(x)).collect();
-            let mut out = Vec::new();
+            let mut out = vec![0.0; self.n_token * n_head_v * dv];
             for t in 0..self.n_token {
                 let silu = |x: f64| x / (1.0 + (-x).exp());
                 let tap = |j: usize, c: usize| {
@@ -391,7 +411,11 @@ mod tests {
                         let norm = (x.iter().map(|x| x * x).sum::<f64>() + 1e-6).sqrt();
                         x.iter().map(|x| x / norm).collect()
                     };
-                    let key = head / (n_head_v / n_head_k);
+                    let key = head / n_value;
+                    let place = match self.shape.out_order {
+                        HeadOrder::Grouped => head,
+                        HeadOrder::Tiled => head % n_value * n_head_k + key,
+                    };
                     let (q, k) = (unit(&conv[key * dk..][..dk]), unit(&conv[(n_head_k + key) * dk..][..dk]));
                     let v = &conv[2 * n_head_k * dk + head * dv..][..dv];
                     let beta = 1.0 / (1.0 + (-f64::from(self.b[t * n_head_v + head])).exp());
@@ -410,7 +434,8 @@ mod tests {
                     let z = &self.z[(t * n_head_v + head) * dv..];
                     for c in 0..dv {
                         let normed = o[c] / (mean + f64::from(self.eps)).sqrt() * f64::from(self.norm[c]);
-                        out.push((normed * silu(f64::from(z[c]))) as f32);
+                        let at = (t * n_head_v + place) * dv + c;
+                        out[at] = (normed * silu(f64::from(z[c]))) as f32;
                     }
                 }
             }
@@ -454,7 +479,7 @@ mod tests {
     #[test]
     fn chunked_and_recurrent_agree_with_f64() {
         // Breaks if taps are reversed, the chunked form drifts from the recurrence or starts from a wrong state, or a
-        // head reads another's key, state, decay or gate.
+        // head reads another's key, state, decay or gate, or its output lands in another's place.
         let Some(rig) = rig() else { return };
         for shape in SHAPES {
             for n_token in [1, 2, 65, 150] {

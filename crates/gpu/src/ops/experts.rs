@@ -135,7 +135,7 @@ pub(crate) fn kernels() -> Vec<&'static Kernel> {
 #[cfg(test)]
 mod tests {
     use kernels::{Backend, ExpertJob, Reference, SharedJob};
-    use quant::{Format, Matrix};
+    use quant::{Block, Format, Matrix};
 
     use super::*;
     use crate::context::Buf;
@@ -222,11 +222,19 @@ mod tests {
         // Breaks if a pair reads or writes the wrong row or record, a pair without an expert writes, a mix of formats
         // picks the wrong layout, or an expert's result depends on what else is in the call.
         let Some(rig) = rig() else { return };
-        for (i, formats) in
-            [[A4; 3], [A4, A8, Format::Bf16], [Format::F16, Format::F16, A3]].into_iter().enumerate()
-        {
-            let experts = Experts::new(&rig, 100 * i as u64, 3, formats, [384, 128]);
-            let x = random(i as u64, 4 * 384);
+        let block = Format::Block;
+        let cases = [
+            ([A4; 3], [384, 128]),
+            ([A4, A8, Format::Bf16], [384, 128]),
+            ([Format::F16, Format::F16, A3], [384, 128]),
+            ([block(Block::Q4K), block(Block::Q4K), block(Block::Q6K)], [512, 256]),
+            ([block(Block::Q5K), block(Block::Iq4Xs), block(Block::Q8_0)], [256, 768]),
+            ([block(Block::Mxfp4), block(Block::Mxfp4), Format::Mxfp4], [96, 160]),
+        ];
+        for (i, (formats, dims)) in cases.into_iter().enumerate() {
+            let d_model = dims[0];
+            let experts = Experts::new(&rig, 100 * i as u64, 3, formats, dims);
+            let x = random(i as u64, 4 * d_model);
             let pairs = [
                 (Some(2), 3, 4),
                 (Some(0), 0, 0),
@@ -235,14 +243,14 @@ mod tests {
                 (Some(1), 3, 5),
                 (None, 0, 1),
             ];
-            let n_out = 7 * 384;
+            let n_out = 7 * d_model;
             let want = experts.want(&pairs, &x, n_out);
             for form in FORMS {
                 let got = experts.run(&rig, form, &pairs, &x, n_out);
                 assert_close(&format!("{formats:?}, {form:?}"), &got, &want, FFN_BOUND);
                 for pair in pairs {
                     let alone = experts.run(&rig, form, &[pair], &x, n_out);
-                    let row = pair.2 as usize * 384..(pair.2 as usize + 1) * 384;
+                    let row = pair.2 as usize * d_model..(pair.2 as usize + 1) * d_model;
                     let what = format!("{formats:?}, {form:?}, {pair:?} alone");
                     assert_same(&what, &alone[row.clone()], &got[row]);
                 }

@@ -126,7 +126,7 @@ impl Steps<'_> {
 #[cfg(test)]
 mod tests {
     use kernels::{Backend, ExpertJob, Reference, SharedJob};
-    use quant::{Format, Matrix};
+    use quant::{Block, Format, Matrix};
 
     use super::Jobs;
     use crate::ops::Records;
@@ -136,8 +136,8 @@ mod tests {
 
     /// Two products in f32 against those in f64; a hidden number is a product of two sums.
     const EXPERT_BOUND: f64 = 2e-5;
-    const D_MODEL: usize = 192;
-    const D_FF: usize = 160;
+    /// d_model and d_ff.
+    const DIMS: [usize; 2] = [192, 160];
     /// Rows of the input.
     const N_TOKEN: usize = 90;
 
@@ -151,11 +151,13 @@ mod tests {
         /// Of each job: its expert, and its pairs.
         jobs: Vec<(usize, Vec<(u32, u32)>)>,
         n_out: usize,
+        dims: [usize; 2],
     }
 
     impl Case {
-        fn new(formats: [Format; 3], n_expert: usize, n_pairs: &[(usize, usize)]) -> Self {
-            let shapes = [(D_FF, D_MODEL), (D_FF, D_MODEL), (D_MODEL, D_FF)];
+        fn new(formats: [Format; 3], dims: [usize; 2], n_expert: usize, n_pairs: &[(usize, usize)]) -> Self {
+            let [d_model, d_ff] = dims;
+            let shapes = [(d_ff, d_model), (d_ff, d_model), (d_model, d_ff)];
             let matrix =
                 |e: usize, i: usize| stored((3 * e + i) as u64, formats[i], shapes[i].0, shapes[i].1);
             let experts = (0..n_expert).map(|e| [0, 1, 2].map(|i| matrix(e, i))).collect();
@@ -166,20 +168,21 @@ mod tests {
             };
             let jobs: Vec<(usize, Vec<_>)> =
                 n_pairs.iter().map(|&(e, n)| (e, (0..n).map(|i| pair(i + e)).collect())).collect();
-            Self { experts, jobs, n_out }
+            Self { experts, jobs, n_out, dims }
         }
 
-        /// `[n_out, D_MODEL]`
+        /// `[n_out, d_model]`
         fn reference(&self, x: &Vec<f32>) -> Vec<f32> {
+            let d_model = self.dims[0];
             let job = |(e, rows): &'_ (usize, Vec<(u32, u32)>)| {
                 let [gate, up, down] = &self.experts[*e];
-                let mut out = vec![0.0; self.n_out * D_MODEL];
+                let mut out = vec![0.0; self.n_out * d_model];
                 let job = ExpertJob { gate: gate.view(), up: up.view(), down: down.view(), rows };
                 Reference.experts(&[job], None, x, &mut out);
                 out
             };
             let outs: Vec<_> = self.jobs.iter().map(job).collect();
-            (0..self.n_out * D_MODEL).map(|i| outs.iter().map(|out| out[i]).sum()).collect()
+            (0..self.n_out * d_model).map(|i| outs.iter().map(|out| out[i]).sum()).collect()
         }
 
         /// Words of the jobs, behind `at` other words.
@@ -196,7 +199,8 @@ mod tests {
         }
 
         fn run(&self, rig: &Rig, tile: Option<Tile>, x: &[f32]) -> Vec<f32> {
-            let (slab, records, record_words) = slab(&self.experts);
+            let [d_model, d_ff] = self.dims;
+            let (slab, records, record_words) = slab(&self.experts, self.dims);
             let words = self.words(5, record_words);
             let (slab, words) = (rig.words(&slab), rig.words(&words));
             let n_pair = self.n_out;
@@ -209,21 +213,21 @@ mod tests {
                 n_pair_max: self.jobs.iter().map(|(_, pairs)| pairs.len()).max().unwrap_or(0),
             };
             // A row more, to see that nothing is written behind the last.
-            let out = rig.tensor(&vec![-7.0; (n_pair + 1) * D_MODEL]);
-            let (x, hidden) = (rig.tensor(x), rig.zeros(n_pair * D_FF));
+            let out = rig.tensor(&vec![-7.0; (n_pair + 1) * d_model]);
+            let (x, hidden) = (rig.tensor(x), rig.zeros(n_pair * d_ff));
             let tensors = [x.bind(), hidden.bind(), out.bind()];
             match tile {
                 Some(tile) => rig.context.experts_tiled(tile, &records, slab.bind(), jobs, tensors),
                 None => rig.context.experts_prompt(&records, slab.bind(), jobs, tensors),
             }
-            let mut out = rig.read(&out, (n_pair + 1) * D_MODEL);
-            assert!(out.drain(n_pair * D_MODEL..).all(|y| y == -7.0), "written behind the last row");
+            let mut out = rig.read(&out, (n_pair + 1) * d_model);
+            assert!(out.drain(n_pair * d_model..).all(|y| y == -7.0), "written behind the last row");
             out
         }
     }
 
     /// Records of experts one behind the other, and the words of one.
-    fn slab(experts: &[[Matrix; 3]]) -> (Vec<u32>, Records, usize) {
+    fn slab(experts: &[[Matrix; 3]], [d_model, d_ff]: [usize; 2]) -> (Vec<u32>, Records, usize) {
         let (mut bytes, mut planes) = (Vec::new(), [[0; 3]; 3]);
         for expert in experts {
             let start = bytes.len();
@@ -240,20 +244,27 @@ mod tests {
         let words: Vec<u32> =
             bytes.chunks_exact(4).map(|b| u32::from_le_bytes([b[0], b[1], b[2], b[3]])).collect();
         let record_words = words.len() / experts.len();
-        (words, Records { formats, d_model: D_MODEL, d_ff: D_FF, planes }, record_words)
+        (words, Records { formats, d_model, d_ff, planes }, record_words)
     }
 
     #[test]
     fn experts_of_every_format_agree_with_the_reference() {
         // Breaks if a job gets another's record, pairs or hidden rows, formats are mixed up, or a job has no pairs.
         let Some(rig) = rig() else { return };
-        let x = random(1, N_TOKEN * D_MODEL);
         let mixed = [affine(4, 64), affine(4, 32), affine(8, 32)];
         let all =
             [[affine(4, 32); 3], [affine(2, 32); 3], [affine(3, 32), affine(3, 32), affine(6, 32)], mixed];
         let floats = [[Format::Bf16; 3], [Format::F32, Format::F16, Format::F32], [affine(5, 32); 3]];
-        for formats in all.into_iter().chain(floats) {
-            let case = Case::new(formats, 3, &[(2, 1), (0, 21), (1, 0), (2, 5)]);
+        let block = Format::Block;
+        let k = [
+            [block(Block::Q4K), block(Block::Q4K), block(Block::Q6K)],
+            [block(Block::Q5K), block(Block::Q5K), block(Block::Iq4Xs)],
+        ];
+        let short = [[block(Block::Q8_0); 3], [block(Block::Mxfp4), block(Block::Mxfp4), Format::Mxfp4]];
+        let all = all.into_iter().chain(floats).chain(short).map(|formats| (formats, DIMS));
+        for (formats, dims) in all.chain(k.map(|formats| (formats, [512, 256]))) {
+            let x = random(1, N_TOKEN * dims[0]);
+            let case = Case::new(formats, dims, 3, &[(2, 1), (0, 21), (1, 0), (2, 5)]);
             let what = format!("{}, {}, {}", formats[0], formats[1], formats[2]);
             assert_close(&what, &case.run(&rig, None, &x), &case.reference(&x), EXPERT_BOUND);
         }
@@ -263,9 +274,10 @@ mod tests {
     fn the_bits_of_an_expert_depend_on_the_token_alone() {
         // Breaks if a tile sums in another order, or a pair's place in its job matters.
         let Some(rig) = rig() else { return };
-        let x = random(2, N_TOKEN * D_MODEL);
+        let d_model = DIMS[0];
+        let x = random(2, N_TOKEN * d_model);
         let formats = [affine(4, 64), affine(4, 64), affine(4, 32)];
-        let case = Case::new(formats, 2, &[(1, 70), (0, 3), (1, 20), (0, 131)]);
+        let case = Case::new(formats, DIMS, 2, &[(1, 70), (0, 3), (1, 20), (0, 131)]);
         let want = case.reference(&x);
         for tiles in kinds(&rig, formats[0]) {
             let first = case.run(&rig, Some(tiles[0]), &x);
@@ -276,8 +288,8 @@ mod tests {
             for (job, i) in [(0, 69), (2, 7), (3, 130)] {
                 let (expert, (row_in, row_out)) = (case.jobs[job].0, case.jobs[job].1[i]);
                 let jobs = vec![(expert, vec![(row_in, 0)])];
-                let alone = Case { experts: case.experts.clone(), jobs, n_out: 1 };
-                let want = &first[row_out as usize * D_MODEL..][..D_MODEL];
+                let alone = Case { experts: case.experts.clone(), jobs, n_out: 1, dims: DIMS };
+                let want = &first[row_out as usize * d_model..][..d_model];
                 let what = format!("pair {i} of job {job} alone, {:?}", tiles[0]);
                 assert_same(&what, &alone.run(&rig, Some(tiles[0]), &x), want);
             }
@@ -288,19 +300,20 @@ mod tests {
     fn gate_and_up_together_give_what_each_gives_alone() {
         // Breaks if rows of gate and up that take turns in a tile are paired wrongly, or the bits differ.
         let Some(rig) = rig() else { return };
-        let x = random(3, N_TOKEN * D_MODEL);
-        let case = Case::new([affine(4, 64), affine(4, 64), affine(8, 32)], 1, &[(0, 37)]);
+        let [d_model, d_ff] = DIMS;
+        let x = random(3, N_TOKEN * d_model);
+        let case = Case::new([affine(4, 64), affine(4, 64), affine(8, 32)], DIMS, 1, &[(0, 37)]);
         let together = case.run(&rig, None, &x);
         let uploaded = case.experts[0].each_ref().map(|w| rig.upload(w));
         let matrices = uploaded.each_ref().map(|w| w.at());
         let words = rig.words(&case.words(0, 0));
         let jobs = Jobs { buf: words.bind(), at: 0, n_job: 1, n_pair: 37, n_row_in: N_TOKEN, n_pair_max: 37 };
-        let (tensor, hidden, out) = (rig.tensor(&x), rig.zeros(37 * D_FF), rig.zeros(37 * D_MODEL));
+        let (tensor, hidden, out) = (rig.tensor(&x), rig.zeros(37 * d_ff), rig.zeros(37 * d_model));
         let tensors = [tensor.bind(), hidden.bind(), out.bind()];
         rig.context.shared_prompt(matrices.each_ref(), jobs, tensors);
-        let got = rig.read(&out, 37 * D_MODEL);
+        let got = rig.read(&out, 37 * d_model);
         assert_same("apart", &got, &together);
-        let mut want = vec![0.0; 37 * D_MODEL];
+        let mut want = vec![0.0; 37 * d_model];
         let [gate, up, down] = &case.experts[0];
         Reference.experts(&[], Some(SharedJob { gate, up, down, rows: &case.jobs[0].1 }), &x, &mut want);
         assert_close("a shared expert", &got, &want, EXPERT_BOUND);

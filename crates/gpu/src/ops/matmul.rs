@@ -4,6 +4,7 @@ use arrayvec::ArrayVec;
 use quant::Format;
 
 use crate::context::{Bind, Context};
+use crate::format::read_by;
 use crate::kernel::Access::{Read, Write};
 use crate::kernel::Kernel;
 use crate::ops::Product;
@@ -88,15 +89,15 @@ impl Context {
     pub(crate) fn matmul_tuning(&self, products: &[Product<'_>], n_token: usize) -> Tuning {
         let (w, rows) = (products[0].w, products.iter().map(|p| p.w.rows).sum::<usize>());
         let base = Tuning { form: self.form(), ..Tuning::BASE };
+        let has_codes = read_by(w.format).has_codes();
         match w.format {
-            Format::Affine { .. } if rows < FEW_ROWS => Tuning { threads: 128, rows: 1, ..base },
-            Format::Affine { .. } if 1 < n_token || self.form() == Form::Float => base,
+            _ if has_codes && rows < FEW_ROWS => Tuning { threads: 128, rows: 1, ..base },
+            _ if has_codes && (1 < n_token || self.form() == Form::Float) => base,
             // So large, all but six bits are best with two rows.
-            Format::Affine { bits, .. } if MANY_ROWS <= rows => {
-                Tuning { rows: if bits == 6 { 4 } else { 2 }, turns: 8, ..base }
-            }
-            Format::Affine { .. } if rows * w.cols < LARGE_CODES => Tuning { rows: 2, ..base },
-            Format::Affine { .. } => base,
+            Format::Affine { bits: 6, .. } if MANY_ROWS <= rows => Tuning { rows: 4, turns: 8, ..base },
+            _ if has_codes && MANY_ROWS <= rows => Tuning { rows: 2, turns: 8, ..base },
+            _ if has_codes && rows * w.cols < LARGE_CODES => Tuning { rows: 2, ..base },
+            _ if has_codes => base,
             // Chunks of plain floats are short: a thread waits for many, one after the other.
             _ if rows < FEW_ROWS => Tuning { threads: 128, rows: 1, depth: 4, ..base },
             _ if rows < LARGE_FLOAT_ROWS => base,
@@ -114,19 +115,23 @@ pub(crate) fn kernels() -> Vec<&'static Kernel> {
 #[cfg(test)]
 mod tests {
     use kernels::{Backend, Precision, Reference};
-    use quant::Matrix;
+    use quant::{Block, Matrix};
 
     use super::*;
     use crate::context::Buf;
     use crate::ops::MatrixAt;
     use crate::test_rig::{
-        Rig, Uploaded, assert_close, assert_close_to, assert_same, formats, random, rig, stored,
+        Rig, Uploaded, assert_close, assert_close_to, assert_same, decoded, formats, random, rig, stored,
     };
 
     /// f32 sums of up to a few thousand products against f64 ones.
     const PRODUCT_BOUND: f64 = 1e-5;
 
     const A4: Format = Format::Affine { bits: 4, group: 64 };
+    const Q4K: Format = Format::Block(Block::Q4K);
+    const Q5K: Format = Format::Block(Block::Q5K);
+    const Q6K: Format = Format::Block(Block::Q6K);
+    const MXFP4: Format = Format::Block(Block::Mxfp4);
 
     /// Rows, columns in groups of the format (or 32), tokens, the first of them.
     const SHAPES: [(usize, usize, usize, usize); 6] =
@@ -136,10 +141,10 @@ mod tests {
 
     /// Whose kernels differ.
     fn forms(format: Format) -> &'static [Form] {
-        if matches!(format, Format::Affine { .. }) { &[Form::Float, Form::Dot] } else { &[Form::Float] }
+        if read_by(format).has_codes() { &[Form::Float, Form::Dot] } else { &[Form::Float] }
     }
 
-    /// All numbers of bits and all groups, and plain floats.
+    /// All numbers of bits and all groups, blocks, and plain floats.
     fn kinds() -> impl Iterator<Item = Format> {
         formats().into_iter().map(|(format, _)| format).filter(|format| match format {
             Format::Affine { bits, group } => *bits == 4 || *group == [32, 64, 128][usize::from(bits % 3)],
@@ -153,10 +158,7 @@ mod tests {
     }
 
     fn group(format: Format) -> usize {
-        match format {
-            Format::Affine { group, .. } => group.into(),
-            _ => 32,
-        }
+        format.run_cols().max(32)
     }
 
     fn product(rig: &Rig, w: &Uploaded, x: &Buf, (first, n_token): (usize, usize), cut: Tuning) -> Vec<f32> {
@@ -207,9 +209,8 @@ mod tests {
             let (uploaded, one_hot) = (rig.upload(&w), rig.tensor(&one_hot));
             for &form in forms(format) {
                 let got = product(&rig, &uploaded, &one_hot, (0, cols), Tuning { form, ..CUT });
-                let mut row = vec![0.0; cols];
                 for r in 0..w.rows() {
-                    w.view().decode_row(r, &mut row);
+                    let row = decoded(&w, r);
                     let column: Vec<f32> = (0..cols).map(|c| got[c * w.rows() + r]).collect();
                     // scale·code + bias is rounded once or twice.
                     assert_close(&format!("{format}, {form:?}, row {r}"), &column, &row, 2e-7);
@@ -222,7 +223,7 @@ mod tests {
     fn products_of_every_shape_agree_with_the_reference() {
         // Breaks if a ragged edge is lost, or a row depends on tokens beside it.
         let Some(rig) = rig() else { return };
-        for format in [A4, Format::Bf16] {
+        for format in [A4, Format::Bf16, Q4K, Q6K, MXFP4] {
             for (rows, n_group, n_token, first) in SHAPES {
                 let cols = n_group * group(format);
                 let (w, x) = (stored(1, format, rows, cols), random(2, (first + n_token) * cols));
@@ -257,8 +258,12 @@ mod tests {
     fn a_cut_changes_no_bit() {
         // Breaks if the order of a sum depends on what only speed should depend on.
         let Some(rig) = rig() else { return };
-        for (format, form) in [(A4, Form::Float), (A4, Form::Dot), (Format::Bf16, Form::Float)] {
-            let (w, x) = (stored(1, format, 37, 8192 + 1088), random(2, 8192 + 1088));
+        let all = [A4, Format::Bf16, Q5K, Q6K];
+        for (format, form) in
+            all.into_iter().flat_map(|format| forms(format).iter().map(move |&form| (format, form)))
+        {
+            let cols = 8192 + 1088usize.next_multiple_of(format.run_cols());
+            let (w, x) = (stored(1, format, 37, cols), random(2, cols));
             let (w, x) = (rig.upload(&w), rig.tensor(&x));
             let want = product(&rig, &w, &x, (0, 1), Tuning { form, ..CUT });
             for (threads, rows, depth, turns) in [(64, 1, 4, 3), (512, 4, 2, 1), (32, 8, 1, 2)] {

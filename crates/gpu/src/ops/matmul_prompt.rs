@@ -52,8 +52,8 @@ mod tests {
     use crate::ops::prompt_tile::Tile;
     use crate::ops::prompt_tile::tests::kinds;
     use crate::test_rig::{
-        Rig, assert_close, assert_close_to, assert_same, encoded, formats, random, rig, size_of_products,
-        stored,
+        Rig, assert_close, assert_close_to, assert_same, decoded, encoded, formats, others, random, rig,
+        size_of_products, stored,
     };
 
     /// f32 sums of up to a few thousand products against f64 ones.
@@ -107,9 +107,9 @@ mod tests {
         // Breaks if a tile sums in another order, or threads of a large tile get another's rows or tokens.
         let Some(rig) = rig() else { return };
         let affine = |bits, group| Format::Affine { bits, group };
-        for (format, rows, cols) in
-            [(affine(4, 64), 261, 256), (affine(3, 32), 130, 96), (Format::Bf16, 140, 50)]
-        {
+        let blocks = others().map(|format| (format, 130, 3 * format.run_cols()));
+        let all = [(affine(4, 64), 261, 256), (affine(3, 32), 130, 96), (Format::Bf16, 140, 50)];
+        for (format, rows, cols) in all.into_iter().chain(blocks) {
             let (w, n_token) = (stored(1, format, rows, cols), 140);
             let x = random(2, n_token * cols);
             let mut want = vec![0.0; n_token * rows];
@@ -180,13 +180,12 @@ mod tests {
         // that two parts of a number have no room for.
         let Some(rig) = rig() else { return };
         for (format, [cols, ..]) in formats() {
-            let w = encoded(format, 3, cols, &random(5, 3 * cols));
+            let w = stored(5, format, 3, cols);
             let one_hot: Vec<f32> = (0..cols * cols).map(|i| f32::from(i / cols == i % cols)).collect();
             for tiles in kinds(&rig, format) {
                 let got = matmul(&rig, Some(tiles[0]), &w, &one_hot, 0, cols);
-                let mut row = vec![0.0; cols];
                 for r in 0..3 {
-                    w.view().decode_row(r, &mut row);
+                    let row = decoded(&w, r);
                     let column: Vec<f32> = (0..cols).map(|c| got[c * 3 + r]).collect();
                     let what = format!("{format}, row {r}, {:?}", tiles[0]);
                     match tiles[0] {

@@ -6,9 +6,9 @@ use arrayvec::ArrayVec;
 use quant::Format;
 
 use crate::context::{Bind, Buf, Context};
-use crate::format::{AFFINE, N_TEXT, kernel_of_every_format, read_by};
+use crate::format::{AFFINE, BLOCK, HALF, N_CODE_TEXT, N_TEXT, kernel_of_every_format, read_by};
 use crate::kernel::Access::{Read, Write};
-use crate::kernel::{Access, Kernel};
+use crate::kernel::Kernel;
 
 const TILE: &str = include_str!("../wgsl/prompt_tile.wgsl");
 const COOP: &str = include_str!("../wgsl/prompt_coop.wgsl");
@@ -26,8 +26,8 @@ const TILES_MIN: usize = 132;
 /// A kernel of products of many tokens, for every kind of tile.
 pub(crate) struct TiledKernel {
     threads: [Kernel; N_TEXT],
-    coop_16: Kernel,
-    coop_8: Kernel,
+    coop_16: [Kernel; N_CODE_TEXT],
+    coop_8: [Kernel; N_CODE_TEXT],
 }
 
 /// A [`TiledKernel`]: a name, its text, and its buffers: those of the matrix, two of activations, and its own.
@@ -35,35 +35,45 @@ macro_rules! tiled_kernel {
     ($name:literal, $text:expr, $access:expr) => {
         $crate::ops::prompt_tile::TiledKernel::new(
             kernel_of_every_format!($name, [TILE, $text], $access),
-            [concat!($name, " coop 16"), concat!($name, " coop 8")],
-            [
-                &[include_str!("../wgsl/coop_16.wgsl"), UNIT, AFFINE, $text, COOP],
-                &[include_str!("../wgsl/coop_8.wgsl"), UNIT, AFFINE, $text, COOP],
-            ],
-            $access,
+            coop_kernels!($name, " coop 16", "../wgsl/coop_16.wgsl", $text, $access),
+            coop_kernels!($name, " coop 8", "../wgsl/coop_8.wgsl", $text, $access),
         )
+    };
+}
+
+/// Those with cooperative matrices, one for each text of codes.
+macro_rules! coop_kernels {
+    ($name:literal, $kind:literal, $coop:literal, $text:expr, $access:expr) => {
+        [
+            Kernel {
+                name: concat!($name, $kind, " affine"),
+                wgsl: &[include_str!($coop), UNIT, HALF, AFFINE, $text, COOP],
+                access: $access,
+            },
+            Kernel {
+                name: concat!($name, $kind, " block"),
+                wgsl: &[include_str!($coop), UNIT, HALF, BLOCK, $text, COOP],
+                access: $access,
+            },
+        ]
     };
 }
 
 impl TiledKernel {
     const fn new(
         threads: [Kernel; N_TEXT],
-        [name_16, name_8]: [&'static str; 2],
-        [wgsl_16, wgsl_8]: [&'static [&'static str]; 2],
-        access: &'static [Access],
+        coop_16: [Kernel; N_CODE_TEXT],
+        coop_8: [Kernel; N_CODE_TEXT],
     ) -> Self {
-        Self {
-            threads,
-            coop_16: Kernel { name: name_16, wgsl: wgsl_16, access },
-            coop_8: Kernel { name: name_8, wgsl: wgsl_8, access },
-        }
+        Self { threads, coop_16, coop_8 }
     }
 
     pub(crate) fn of(&self, tile: Tile, format: Format) -> &Kernel {
+        let reader = read_by(format);
         match tile {
-            Tile::Threads { .. } => read_by(format).kernel(&self.threads),
-            Tile::Coop { side: 16, .. } => &self.coop_16,
-            Tile::Coop { .. } => &self.coop_8,
+            Tile::Threads { .. } => reader.kernel(&self.threads),
+            Tile::Coop { side: 16, .. } => reader.kernel(&self.coop_16),
+            Tile::Coop { .. } => reader.kernel(&self.coop_8),
         }
     }
 }
@@ -143,8 +153,8 @@ impl Tile {
 impl Context {
     /// The tiles that products with a format are made of.
     pub(crate) fn tiles(&self, format: Format) -> ArrayVec<Tile, 4> {
-        match (self.coop_side, format) {
-            (Some(side), Format::Affine { .. }) => {
+        match self.coop_side {
+            Some(side) if read_by(format).has_codes() => {
                 let tiles = [1, 2, 4].map(|n_fragment| Tile::Coop { side, n_fragment });
                 let bytes_max = self.limits.max_compute_workgroup_storage_size as usize;
                 tiles.into_iter().filter(|tile| tile.workgroup_bytes() <= bytes_max).collect()
@@ -203,7 +213,7 @@ impl Split {
 /// All kernels of this file.
 #[cfg(test)]
 pub(crate) fn kernels() -> Vec<&'static Kernel> {
-    let of = |tiled: &'static TiledKernel| tiled.threads.iter().chain([&tiled.coop_16, &tiled.coop_8]);
+    let of = |tiled: &'static TiledKernel| tiled.threads.iter().chain(&tiled.coop_16).chain(&tiled.coop_8);
     of(&MATMUL_PROMPT).chain(of(&EXPERTS_PROMPT)).chain([&SPLIT]).collect()
 }
 

@@ -4,7 +4,7 @@ use arrayvec::ArrayVec;
 use quant::Format;
 
 use crate::context::Context;
-use crate::format::{Reader, read_by};
+use crate::format::{N_CODE_TEXT, N_TEXT, Reader, read_by};
 use crate::kernel::Kernel;
 
 /// Tokens that share what was read of a matrix.
@@ -18,47 +18,42 @@ const DOT_TILE_BYTES_MAX: usize = 36 << 10;
 /// Bytes of 32 columns there: nine vectors.
 const DOT_CHUNK_BYTES: usize = 144;
 
-/// Texts of kernels for few tokens of one purpose.
-pub(crate) const N_STEP_TEXT: usize = 3;
+/// Texts of kernels for few tokens of one purpose: those of codes in both forms, and of floats.
+pub(crate) const N_STEP_TEXT: usize = N_CODE_TEXT + N_TEXT;
 
-/// Kernels for few tokens of one purpose: a name, the texts, and the buffers: the first three are
+/// Kernels for few tokens of one purpose: a name, the text, and the buffers: the first three are
 /// [`MatrixAt::binds`](crate::ops::MatrixAt::binds), the next two the tokens.
 macro_rules! step_kernels {
     ($name:literal, $text:literal, $access:expr) => {
         [
-            $crate::ops::step::step_kernels!(
-                $name,
-                "affine dot",
-                AFFINE,
-                "../wgsl/rows_dot.wgsl",
-                $text,
-                $access
-            ),
-            $crate::ops::step::step_kernels!(
-                $name,
-                "affine",
-                AFFINE,
-                "../wgsl/rows_float.wgsl",
-                $text,
-                $access
-            ),
-            $crate::ops::step::step_kernels!(
-                $name,
-                "float",
-                FLOAT,
-                "../wgsl/rows_float.wgsl",
-                $text,
-                $access
-            ),
+            $crate::ops::step::step_kernels!(@dot $name, " affine dot", AFFINE, "affine", $text, $access),
+            $crate::ops::step::step_kernels!(@dot $name, " block dot", BLOCK, "block", $text, $access),
+            $crate::ops::step::step_kernels!(@float $name, " affine", [HALF, AFFINE], $text, $access),
+            $crate::ops::step::step_kernels!(@float $name, " block", [HALF, BLOCK], $text, $access),
+            $crate::ops::step::step_kernels!(@float $name, " float", [FLOAT], $text, $access),
         ]
     };
-    ($name:literal, $kind:literal, $format:ident, $form:literal, $text:literal, $access:expr) => {
+    (@dot $name:literal, $kind:literal, $format:ident, $codes:literal, $text:literal, $access:expr) => {
         $crate::kernel::Kernel {
-            name: concat!($name, " ", $kind),
+            name: concat!($name, $kind),
             wgsl: &[
+                $crate::format::HALF,
                 $crate::format::$format,
                 include_str!("../wgsl/rows.wgsl"),
-                include_str!($form),
+                include_str!("../wgsl/rows_dot.wgsl"),
+                include_str!(concat!("../wgsl/rows_dot_", $codes, ".wgsl")),
+                include_str!($text),
+            ],
+            access: $access,
+        }
+    };
+    (@float $name:literal, $kind:literal, [$($format:ident),*], $text:literal, $access:expr) => {
+        $crate::kernel::Kernel {
+            name: concat!($name, $kind),
+            wgsl: &[
+                $($crate::format::$format,)*
+                include_str!("../wgsl/rows.wgsl"),
+                include_str!("../wgsl/rows_float.wgsl"),
                 include_str!($text),
             ],
             access: $access,
@@ -118,15 +113,14 @@ impl Cut {
         n_token: usize,
     ) -> Self {
         let reader = read_by(format);
-        let is_affine = matches!(format, Format::Affine { .. });
-        let form = if is_affine { tuning.form } else { Form::Float };
+        let form = if reader.has_codes() { tuning.form } else { Form::Float };
         let n_chunk = cols.div_ceil(reader.chunk_cols);
         let lanes = n_chunk.next_power_of_two().min(context.subgroup_lanes());
         let tokens = n_token.next_power_of_two().min(TOKENS_MAX);
         let rows = tuning.rows.min(SUMS_MAX / tokens);
         let (text, chunk_bytes, tile_bytes) = match form {
-            Form::Dot => (0, DOT_CHUNK_BYTES, context.dot_tile_bytes()),
-            Form::Float => (2 - usize::from(is_affine), reader.chunk_cols * 4, FLOAT_TILE_BYTES),
+            Form::Dot => (reader.text, DOT_CHUNK_BYTES, context.dot_tile_bytes()),
+            Form::Float => (N_CODE_TEXT + reader.text, reader.chunk_cols * 4, FLOAT_TILE_BYTES),
         };
         // A whole turn of a team, and what tokens as floats exchange.
         let least = lanes.max(8);

@@ -2,7 +2,8 @@
 
 use std::time::Duration;
 
-use kernels::{AttentionShape, Backend, DeltaShape, KvFormat, Precision, Rope, Rows};
+use kernels::{AttentionShape, Backend, DeltaShape, HeadOrder, KvFormat, Precision, Rope, Rows};
+use quant::{Block, Format};
 
 use crate::test_rig::{random, rig, stored};
 use crate::{AdapterKind, Gpu, GpuError, adapters};
@@ -15,7 +16,7 @@ fn gpu() -> Option<Gpu> {
 
 /// Of every kind of operation one: uploads, products, keys and values, memory for experts, reads.
 fn work(gpu: &Gpu) -> Vec<f32> {
-    let w = gpu.weights(stored(1, quant::Format::Bf16, 64, 128));
+    let w = gpu.weights(stored(1, Format::Bf16, 64, 128));
     let (mut x, mut out) = (gpu.zeros(3 * 128), gpu.zeros(3 * 64));
     gpu.write(&mut x, 0, &random(2, 3 * 128));
     for n_token in [1, 3] {
@@ -54,7 +55,14 @@ fn shapes_beyond_the_kernels_are_refused() {
     // Breaks if a model that the CPU computes ends in a panic on a GPU.
     let Some(gpu) = gpu() else { return };
     let attention = AttentionShape { n_head: 4, n_head_kv: 2, head_dim: 256, gated: true };
-    let delta = DeltaShape { n_head_k: 16, n_head_v: 64, head_dim_k: 128, head_dim_v: 128, n_conv: 4 };
+    let delta = DeltaShape {
+        n_head_k: 16,
+        n_head_v: 64,
+        head_dim_k: 128,
+        head_dim_v: 128,
+        n_conv: 4,
+        out_order: HeadOrder::Grouped,
+    };
     assert!(gpu.check_shapes(attention, Some(delta), 512).is_ok());
     assert!(gpu.check_shapes(attention, None, 1024).is_ok());
     let cases = [
@@ -67,6 +75,23 @@ fn shapes_beyond_the_kernels_are_refused() {
         let error = gpu.check_shapes(attention, Some(delta), n_expert).unwrap_err().to_string();
         assert!(error.contains(what), "{error}");
     }
+}
+
+#[test]
+fn formats_without_kernels_are_refused() {
+    // Breaks if a model with a format that only the CPU reads ends in a panic on a GPU, or its user is not told why.
+    let Some(gpu) = gpu() else { return };
+    let Ok(gpu) =
+        gpu.for_formats([(Format::Bf16, "embed"), (Format::Block(Block::Q4K), "attn_q of layer 1")])
+    else {
+        panic!("there are kernels for these")
+    };
+    let q3 = Format::Block(Block::Q3K);
+    let Err(error) = gpu.for_formats([(Format::F32, "embed"), (q3, "up of layer 2"), (q3, "lm_head")]) else {
+        panic!("there are no kernels for this")
+    };
+    let error = error.to_string();
+    assert!(error.ends_with("it has no kernels for weights in q3_k, as up of layer 2 has them"), "{error}");
 }
 
 #[test]

@@ -17,7 +17,7 @@ use crate::kernel::{Access, Kernel};
 use crate::ops::kernels;
 
 /// Values of constants: where names of kernels start so, a constant's value. The first one that fits counts.
-const CONSTANTS: [(&str, &str, u32); 24] = [
+const CONSTANTS: [(&str, &str, u32); 26] = [
     ("delta_step", "COLUMNS", 128),
     ("delta_step", "N_THREAD", 512),
     ("delta", "N_CONV", 4),
@@ -30,6 +30,8 @@ const CONSTANTS: [(&str, &str, u32); 24] = [
     ("attention", "FORMAT", 0),
     ("", "BITS", 4),
     ("", "GROUP", 64),
+    ("", "HALF", 0),
+    ("", "RUNS", 2),
     ("", "KIND", 2),
     ("", "STEP", 0),
     ("", "N_ROW", 8),

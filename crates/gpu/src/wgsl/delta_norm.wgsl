@@ -1,6 +1,6 @@
 // The gated norm, in place: out = out / sqrt(mean(out²) + eps) ⊙ norm ⊙ silu(z). Eight heads of tokens a workgroup, a
-// subgroup one at a time.
-// Needs `activations.wgsl` before it.
+// subgroup one at a time. Heads of `out` lie in an order of their own.
+// Needs `activations.wgsl` and `delta_out.wgsl` before it.
 
 const N_THREAD: u32 = 256u;
 const N_ROW: u32 = 8u;
@@ -10,6 +10,8 @@ struct Params {
     eps: f32,
     first: u32, // row
     n_row: u32,
+    n_head_v: u32,
+    n_tile: u32,
 }
 var<immediate> p: Params;
 
@@ -28,15 +30,18 @@ fn main(
     let first = (group.y * n_group.x + group.x) * N_ROW;
     for (var i = thread / n_lane; i < N_ROW; i += N_THREAD / n_lane) {
         // As many for all threads.
-        let start = (p.first + min(first + i, p.n_row - 1u)) * p.dv;
+        let row = p.first + min(first + i, p.n_row - 1u);
+        let start = row * p.dv;
+        let head = row % p.n_head_v;
+        let out_at = (row - head + out_head(head, p.n_head_v, p.n_tile)) * p.dv;
         var square = 0.0;
         for (var c = lane; c < p.dv; c += n_lane) {
-            let value = out[start + c];
+            let value = out[out_at + c];
             square = fma(value, value, square);
         }
         let scale = inverseSqrt(subgroupAdd(square) / f32(p.dv) + p.eps);
         for (var c = lane; c < p.dv && first + i < p.n_row; c += n_lane) {
-            out[start + c] = out[start + c] * (scale * norm[c]) * silu(z[start + c]);
+            out[out_at + c] = out[out_at + c] * (scale * norm[c]) * silu(z[start + c]);
         }
     }
 }

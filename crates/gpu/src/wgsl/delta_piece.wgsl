@@ -10,6 +10,7 @@ struct Params {
     pos: u32, // of the first token
     first: u32, // its number in the call
     n_token: u32,
+    n_tile: u32, // of the heads of the output
 }
 var<immediate> p: Params;
 

@@ -1,7 +1,7 @@
 // The state's way over the pieces: see `delta_mix.wgsl`. A workgroup 2 · LANES columns of a value head's state, which
 // do not meet others; they stay in workgroup memory. A thread has four tokens, or rows of the state, in a vector, and two
 // columns. What the next step needs is on its way while one is computed.
-// Needs `delta_piece.wgsl` before it.
+// Needs `delta_piece.wgsl` and `delta_out.wgsl` before it.
 
 override LANES: u32; // 16, or 8 where dk is more than 128
 override N_THREAD = 16u * LANES;
@@ -179,7 +179,7 @@ fn main(@builtin(workgroup_id) group: vec3<u32>, @builtin(local_invocation_index
         }
         for (var r = 0u; r < 4u; r++) {
             let i = quad * 4u + r;
-            let at = ((p.first + piece.start + i) * p.n_head_v + head) * p.dv;
+            let at = ((p.first + piece.start + i) * p.n_head_v + out_head(head, p.n_head_v, p.n_tile)) * p.dv;
             if i < piece.n && is_inside.x {
                 out[at + columns.x] = q_sums[0][r];
             }

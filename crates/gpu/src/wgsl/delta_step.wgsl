@@ -2,7 +2,7 @@
 // and u = Sᵀq of the old state, d = β(v − e^g p), o = e^g u + (k·q) d, S ← e^g S + k dᵀ. A thread keeps 32 rows of a
 // column of the state in registers, so the state is read and written once. All that is read is on its way before any
 // of it is needed; subgroups all make the same short sums, so that none waits for another's.
-// Needs `activations.wgsl` before it.
+// Needs `activations.wgsl` and `delta_out.wgsl` before it.
 
 override N_THREAD: u32; // at least 256
 // Columns at a time; N_THREAD / COLUMNS threads share a column. N_OWN · N_THREAD / COLUMNS is at least head_dim_k.
@@ -23,6 +23,7 @@ struct Params {
     dv: u32,
     token: u32,
     eps: f32,
+    n_tile: u32,
 }
 var<immediate> p: Params;
 
@@ -110,10 +111,11 @@ fn main(
     let decay = decay_of(-log_decay[head] * softplus(a[gate] + dt_bias[head]));
     let n_value = p.n_head_v / p.n_head_k;
     let key_head = head / n_value;
-    let out_at = gate * p.dv;
+    let z_at = gate * p.dv;
+    let out_at = (p.token * p.n_head_v + out_head(head, p.n_head_v, p.n_tile)) * p.dv;
 
     for (var i = thread; i < p.dv; i += N_THREAD) {
-        gate_row[i] = norm[i] * silu(z[out_at + i]);
+        gate_row[i] = norm[i] * silu(z[z_at + i]);
     }
     for (var i = thread; i < 2u * p.dk + p.dv; i += N_THREAD) {
         let channel = channel_of(head, i);

@@ -1,22 +1,29 @@
-// How a matrix of affine codes lies in memory: `w = scale·code + bias`, one bf16 scale and bias for GROUP columns.
+// How a matrix of affine codes lies in memory: `w = scale·code + bias`, one scale and bias for GROUP columns, in bf16,
+// or in f16 where HALF is 1.
 //
 // A text that reads matrices has one of the `format_*.wgsl` before it, and the matrix's buffer as bindings 0 to 2, as
 // words, pairs of words and fours. It gets
 //   `row_at`      where a row starts: what the other functions take, a secret of the format,
 //   `codes8`      eight codes as floats,
-//   `scale_bias`  what makes numbers of them: `number = scale·code + bias`,
-// and for those who read rows from one end to the other, in chunks of CHUNK columns of one group:
-//   `load_chunk`, then `chunk4`, four codes of it, and `chunk_scale_bias`.
+//   `scale_bias`  what makes numbers of them: `number = scale·code + bias`; the scale is 1 unless SCALED, the bias 0
+//                 unless BIASED,
+//   `code_max`    the largest code, or the largest magnitude of one where codes have signs,
+// and for those who read rows from one end to the other, in chunks of CHUNK columns, in RUNS runs of one group each:
+//   `load_chunk`, then `chunk4`, four codes of it, and `chunk_scale_bias`,
+//   `vector_of`   which fours of the row's columns these are: a chunk's need not be neighbours, but 128 columns from a
+//                 multiple of 128 on are whole chunks.
 //
 // Codes become floats without conversions, which are slow on some devices: a code of B bits at bit p of a float's
 // mantissa, exponent 2^(23-p), is the number 2^(23-p) + code.
 
 override BITS: u32;
 override GROUP: u32;
+override HALF: u32;
 
 // Columns of a chunk.
 const CHUNK: u32 = 32u;
-// Whether biases are there at all.
+const RUNS: u32 = 1u;
+const SCALED: bool = true;
 const BIASED: bool = true;
 
 @group(0) @binding(0) var<storage, read> w: array<u32>;
@@ -58,7 +65,11 @@ fn codes8(row: vec3<u32>, col: u32, n: u32) -> array<vec4<f32>, 2> {
 
 fn scale_bias(row: vec3<u32>, col: u32) -> vec2<f32> {
     let group = row.yz + col / GROUP;
-    return vec2(bf16_of(w[group.x / 2u], group.x), bf16_of(w[group.y / 2u], group.y));
+    return vec2(number_of(w[group.x / 2u], group.x), number_of(w[group.y / 2u], group.y));
+}
+
+fn code_max() -> f32 {
+    return f32((1u << BITS) - 1u);
 }
 
 // Chunk number `chunk` of a row; `n`, the columns from its first on, is at least CHUNK.
@@ -90,6 +101,10 @@ fn load_chunk(row: vec3<u32>, chunk: u32, n: u32) -> Chunk {
     return c;
 }
 
+fn vector_of(chunk: u32, k: u32) -> u32 {
+    return chunk * 8u + k;
+}
+
 // Codes `4·k .. 4·k + 4` of a chunk.
 fn chunk4(c: Chunk, k: u32) -> vec4<f32> {
     let bit = 4u * BITS * k;
@@ -102,9 +117,9 @@ fn chunk4(c: Chunk, k: u32) -> vec4<f32> {
 }
 
 // Scale and bias of chunk number `chunk`, which is `c`.
-fn chunk_scale_bias(c: Chunk, row: vec3<u32>, chunk: u32) -> vec2<f32> {
+fn chunk_scale_bias(c: Chunk, row: vec3<u32>, chunk: u32, run: u32) -> vec2<f32> {
     let group = row.yz + chunk * CHUNK / GROUP;
-    return vec2(bf16_of(c.scale, group.x), bf16_of(c.bias, group.y));
+    return vec2(number_of(c.scale, group.x), number_of(c.bias, group.y));
 }
 
 // The four codes in the low bits of a word.
@@ -125,6 +140,9 @@ fn in_place(codes: vec4<u32>, place: vec4<u32>) -> vec4<f32> {
 }
 
 // The lower half of a word for an even `index`, the upper one for an odd one.
-fn bf16_of(word: u32, index: u32) -> f32 {
+fn number_of(word: u32, index: u32) -> f32 {
+    if HALF == 1u {
+        return half_of(select(word & 0xffffu, word >> 16u, index % 2u == 1u));
+    }
     return bitcast<f32>(select(word << 16u, word & 0xffff0000u, index % 2u == 1u));
 }

@@ -5,7 +5,8 @@ override KIND: u32;
 
 // Columns of a chunk.
 const CHUNK: u32 = 8u;
-// Whether biases are there at all.
+const RUNS: u32 = 1u;
+const SCALED: bool = false;
 const BIASED: bool = false;
 
 @group(0) @binding(0) var<storage, read> w: array<u32>;
@@ -60,6 +61,10 @@ fn load_chunk(row: vec3<u32>, chunk: u32, n: u32) -> Chunk {
     return c;
 }
 
+fn vector_of(chunk: u32, k: u32) -> u32 {
+    return chunk * 2u + k;
+}
+
 // Floats `4·k .. 4·k + 4` of a chunk.
 fn chunk4(c: Chunk, k: u32) -> vec4<f32> {
     if KIND == 0u {
@@ -74,6 +79,6 @@ fn chunk4(c: Chunk, k: u32) -> vec4<f32> {
     return bitcast<vec4<f32>>(vec4(low << 16u, low & 0xffff0000u, high << 16u, high & 0xffff0000u));
 }
 
-fn chunk_scale_bias(c: Chunk, row: vec3<u32>, chunk: u32) -> vec2<f32> {
+fn chunk_scale_bias(c: Chunk, row: vec3<u32>, chunk: u32, run: u32) -> vec2<f32> {
     return vec2(1.0, 0.0);
 }

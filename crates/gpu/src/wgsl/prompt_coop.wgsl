@@ -3,7 +3,7 @@
 // weights has a unit, as a token has one (`prompt_split.wgsl`). 32 columns at a time are decoded to workgroup memory;
 // of 8 subgroups 4 lie beside each other in rows and 2 in tokens. SIDE columns are summed at once, and the sum added to
 // what was before: the order does not depend on the tile.
-// Needs `coop_*.wgsl` before it, `prompt_unit.wgsl`, the affine format and a kernel; what that has says
+// Needs `coop_*.wgsl` before it, `prompt_unit.wgsl`, a format of codes and a kernel; what that has says
 // `prompt_tile.wgsl`.
 
 override N_FRAGMENT: u32; // Matrices beside each other in a subgroup's tokens: 1, 2 or 4.
@@ -43,11 +43,10 @@ fn unit_of_row(row: u32) -> f32 {
 
 // Notes the largest number that a quarter of a row's groups can hold.
 fn note_top(at: vec3<u32>, row: u32, quarter: u32, cols: u32) {
-    let code_max = f32((1u << BITS) - 1u);
     var top = 0.0;
     for (var col = quarter * GROUP; col < cols; col += 4u * GROUP) {
         let ends = scale_bias(at, col);
-        top = max(top, max(abs(ends.y), abs(fma(ends.x, code_max, ends.y))));
+        top = max(top, max(abs(ends.y), abs(fma(ends.x, code_max(), ends.y))));
     }
     results[4u * row + quarter] = top;
 }

@@ -68,7 +68,7 @@ fn load(row: vec3<u32>, tokens: vec4<u32>, col: u32, cols: u32, thread: u32) -> 
     let w_col = col + thread % 2u * 8u;
     if w_col < cols {
         part.w = codes8(row, w_col, cols - w_col);
-        if BIASED {
+        if SCALED {
             let ends = scale_bias(row, w_col);
             part.w[0] = fma(vec4(ends.x), part.w[0], vec4(ends.y));
             part.w[1] = fma(vec4(ends.x), part.w[1], vec4(ends.y));

@@ -1,14 +1,17 @@
-// How rows of affine codes and tokens are multiplied in whole numbers, for `rows.wgsl`: for devices that multiply four
-// bytes with four bytes at once.
+// How rows of codes and tokens are multiplied in whole numbers, for `rows.wgsl`: for devices that multiply four bytes
+// with four bytes at once. Needs a `rows_dot_*.wgsl`, which has
+//   `columns`      the columns of a token that belong to two words of codes,
+//   `chunk_bytes`  words of codes as signed bytes,
+//   `bias_of`      the bias of these.
 //
 // The 32 columns of a chunk of a token are `x = unit · X`, with whole numbers `X` of 24 bits, unit a power of two.
 // Their digits to base 256, signed bytes, are three planes. So
 //   Σ w·x = scale·unit·Σ code·X + bias·Σ x,
-// and the first sum is exact but for two roundings at its end: as precise as sums in f32. Codes of eight bits are no
-// signed bytes; 128 is taken from them, and 128·scale added to their biases.
+// and the first sum is exact but for two roundings at its end: as precise as sums in f32. Each run of a chunk has such
+// sums. Codes of eight bits are no signed bytes; 128 is taken from them, and 128·scale added to their biases.
 
 // Vectors of a chunk of a token. A quarter of it has two: four columns' words of plane 0, twice, the same of plane 1;
-// the same of plane 2, unit, Σ x of the chunk. One is unused: with an odd number, threads that read neighbouring chunks
+// the same of plane 2, unit, Σ x of the run. One is unused: with an odd number, threads that read neighbouring chunks
 // or write neighbouring quarters want different banks of memory.
 const VECTORS: u32 = 9u;
 
@@ -36,7 +39,9 @@ fn load_tile(tokens: Tokens, start: u32, thread: u32) {
             var sum = (sum4.x + sum4.y) + (sum4.z + sum4.w);
             for (var step = 1u; step < 4u; step *= 2u) {
                 largest = max(largest, subgroupShuffleXor(largest, step));
-                sum += subgroupShuffleXor(sum, step);
+                if step * RUNS < 4u {
+                    sum += subgroupShuffleXor(sum, step);
+                }
             }
             let unit = unit_exponent(largest);
             let inverse = bitcast<f32>((254u << 23u) - unit);
@@ -49,26 +54,6 @@ fn load_tile(tokens: Tokens, start: u32, thread: u32) {
             }
         }
     }
-}
-
-// The columns of the two words of a quarter, of the token that starts at number `at`.
-fn columns(at: u32, quarter: u32) -> mat2x4<f32> {
-    if BITS == 2u {
-        // A word is every fourth column of half a chunk.
-        let half = at / 4u + quarter / 2u * 4u;
-        let v = transpose(mat4x4(x4[half], x4[half + 1u], x4[half + 2u], x4[half + 3u]));
-        if quarter % 2u == 0u {
-            return mat2x4(v[0], v[1]);
-        }
-        return mat2x4(v[2], v[3]);
-    }
-    let a = x4[at / 4u + 2u * quarter];
-    let b = x4[at / 4u + 2u * quarter + 1u];
-    if BITS == 4u {
-        // Every second column of the quarter.
-        return mat2x4(vec4(a.xz, b.xz), vec4(a.yw, b.yw));
-    }
-    return mat2x4(a, b);
 }
 
 // The bits of the smallest power of two of which `largest` is at most 0x7f7f7f, what three signed digits can say.
@@ -90,28 +75,6 @@ fn planes_of(x: vec4<f32>) -> vec3<u32> {
     );
 }
 
-// Four codes of a chunk as signed bytes: number `k` of eight such words, with the columns that `columns` gives it.
-fn chunk_bytes(c: Chunk, k: u32) -> u32 {
-    let mask = ((1u << BITS) - 1u) * 0x01010101u;
-    if BITS == 8u {
-        return c.words[k] ^ 0x80808080u; // code - 128
-    }
-    if 8u % BITS == 0u {
-        // Such bits of each byte of a word as lie at the same place.
-        let n = 8u / BITS;
-        return (c.words[k / n] >> (BITS * (k % n))) & mask;
-    }
-    let bit = 4u * BITS * k;
-    let shift = bit % 32u;
-    var word = c.words[bit / 32u] >> shift;
-    if 32u < shift + 4u * BITS {
-        word |= c.words[bit / 32u + 1u] << (32u - shift);
-    }
-    // Two codes to each half of the word, then one to each byte. (A shift is refused also where it is never reached.)
-    let halves = (word & 0xffffu) | ((word << ((16u - 2u * BITS) % 32u)) & 0xffff0000u);
-    return ((halves & 0x00ff00ffu) | ((halves << ((8u - BITS) % 32u)) & 0xff00ff00u)) & mask;
-}
-
 // Adds the products of a chunk, which is number `at` of the tile.
 fn add_chunk(
     sums: ptr<function, Sums>,
@@ -120,43 +83,44 @@ fn add_chunk(
     chunk: u32,
     at: u32,
 ) {
-    var low: array<i32, 16>;
-    var middle: array<i32, 16>;
-    var high: array<i32, 16>;
-    var facts: array<vec2<u32>, 4>;
-    for (var q = 0u; q < 4u; q++) {
-        var codes: array<vec2<u32>, 8>;
-        for (var r = 0u; r < ROWS; r++) {
-            codes[r] = vec2(chunk_bytes((*chunks)[r], 2u * q), chunk_bytes((*chunks)[r], 2u * q + 1u));
-        }
-        for (var t = 0u; t < TOKENS; t++) {
-            let place = place(t, at) + 2u * q;
-            let v = x_tile[place];
-            let rest = x_tile[place + 1u];
-            facts[t] = rest.zw;
+    for (var run = 0u; run < RUNS; run++) {
+        var low: array<i32, 16>;
+        var middle: array<i32, 16>;
+        var high: array<i32, 16>;
+        var facts: array<vec2<u32>, 4>;
+        for (var q = run * 4u / RUNS; q < (run + 1u) * 4u / RUNS; q++) {
+            var codes: array<vec2<u32>, 8>;
             for (var r = 0u; r < ROWS; r++) {
-                let i = r * TOKENS + t;
-                low[i] += dot4I8Packed(codes[r].x, v.x);
-                low[i] += dot4I8Packed(codes[r].y, v.y);
-                middle[i] += dot4I8Packed(codes[r].x, v.z);
-                middle[i] += dot4I8Packed(codes[r].y, v.w);
-                high[i] += dot4I8Packed(codes[r].x, rest.x);
-                high[i] += dot4I8Packed(codes[r].y, rest.y);
+                codes[r] = vec2(chunk_bytes((*chunks)[r], 2u * q), chunk_bytes((*chunks)[r], 2u * q + 1u));
+            }
+            for (var t = 0u; t < TOKENS; t++) {
+                let place = place(t, at) + 2u * q;
+                let v = x_tile[place];
+                let rest = x_tile[place + 1u];
+                facts[t] = rest.zw;
+                for (var r = 0u; r < ROWS; r++) {
+                    let i = r * TOKENS + t;
+                    low[i] += dot4I8Packed(codes[r].x, v.x);
+                    low[i] += dot4I8Packed(codes[r].y, v.y);
+                    middle[i] += dot4I8Packed(codes[r].x, v.z);
+                    middle[i] += dot4I8Packed(codes[r].y, v.w);
+                    high[i] += dot4I8Packed(codes[r].x, rest.x);
+                    high[i] += dot4I8Packed(codes[r].y, rest.y);
+                }
             }
         }
-    }
-    for (var r = 0u; r < ROWS; r++) {
-        let factors = chunk_scale_bias((*chunks)[r], (*rows)[r], chunk);
-        var bias = factors.y;
-        if BITS == 8u {
-            bias = fma(128.0, factors.x, bias);
-        }
-        for (var t = 0u; t < TOKENS; t++) {
-            let i = r * TOKENS + t;
-            // Two digits fit: |Σ| is below 2²¹ for 32 products.
-            let whole = fma(f32(high[i]), 65536.0, f32((middle[i] << 8u) + low[i]));
-            let sum = fma(whole * bitcast<f32>(facts[t].x), factors.x, (*sums)[i]);
-            (*sums)[i] = fma(bias, bitcast<f32>(facts[t].y), sum);
+        for (var r = 0u; r < ROWS; r++) {
+            let factors = chunk_scale_bias((*chunks)[r], (*rows)[r], chunk, run);
+            for (var t = 0u; t < TOKENS; t++) {
+                let i = r * TOKENS + t;
+                // Two digits fit: |Σ| is below 2²¹ for 32 products.
+                let whole = fma(f32(high[i]), 65536.0, f32((middle[i] << 8u) + low[i]));
+                var sum = fma(whole * bitcast<f32>(facts[t].x), factors.x, (*sums)[i]);
+                if BIASED {
+                    sum = fma(bias_of(factors), bitcast<f32>(facts[t].y), sum);
+                }
+                (*sums)[i] = sum;
+            }
         }
     }
 }

@@ -13,13 +13,14 @@ fn load_tile(tokens: Tokens, start: u32, thread: u32) {
         let token = tokens.at[t] + start;
         let is_aligned = (token | tokens.cols) % 4u == 0u;
         for (var i = thread; i < n_vector; i += THREADS) {
+            let quad = vector_of(i / VECTORS, i % VECTORS);
             var value = vec4(0.0);
-            if t < tokens.n && 4u * i < n_col {
+            if t < tokens.n && 4u * quad < n_col {
                 if is_aligned {
-                    value = x4[token / 4u + i];
+                    value = x4[token / 4u + quad];
                 } else {
-                    for (var j = 0u; j < min(4u, n_col - 4u * i); j++) {
-                        value[j] = x[token + 4u * i + j];
+                    for (var j = 0u; j < min(4u, n_col - 4u * quad); j++) {
+                        value[j] = x[token + 4u * quad + j];
                     }
                 }
             }
@@ -42,33 +43,35 @@ fn add_chunk(
     chunk: u32,
     at: u32,
 ) {
-    var parts: Sums;
-    var x_sums: array<f32, 4>;
-    for (var k = 0u; k < VECTORS; k++) {
-        var values: array<vec4<f32>, 4>;
-        for (var t = 0u; t < TOKENS; t++) {
-            let v = x_tile[place(t, k, at)];
-            values[t] = v;
-            x_sums[t] += (v.x + v.y) + (v.z + v.w);
+    for (var run = 0u; run < RUNS; run++) {
+        var parts: Sums;
+        var x_sums: array<f32, 4>;
+        for (var k = run * VECTORS / RUNS; k < (run + 1u) * VECTORS / RUNS; k++) {
+            var values: array<vec4<f32>, 4>;
+            for (var t = 0u; t < TOKENS; t++) {
+                let v = x_tile[place(t, k, at)];
+                values[t] = v;
+                x_sums[t] += (v.x + v.y) + (v.z + v.w);
+            }
+            for (var r = 0u; r < ROWS; r++) {
+                let codes = chunk4((*chunks)[r], k);
+                for (var t = 0u; t < TOKENS; t++) {
+                    let v = values[t];
+                    let part = fma(codes.y, v.y, fma(codes.x, v.x, parts[r * TOKENS + t]));
+                    parts[r * TOKENS + t] = fma(codes.w, v.w, fma(codes.z, v.z, part));
+                }
+            }
         }
         for (var r = 0u; r < ROWS; r++) {
-            let codes = chunk4((*chunks)[r], k);
+            let factors = chunk_scale_bias((*chunks)[r], (*rows)[r], chunk, run);
             for (var t = 0u; t < TOKENS; t++) {
-                let v = values[t];
-                let part = fma(codes.y, v.y, fma(codes.x, v.x, parts[r * TOKENS + t]));
-                parts[r * TOKENS + t] = fma(codes.w, v.w, fma(codes.z, v.z, part));
+                let i = r * TOKENS + t;
+                var sum = fma(factors.x, parts[i], (*sums)[i]);
+                if BIASED {
+                    sum = fma(factors.y, x_sums[t], sum);
+                }
+                (*sums)[i] = sum;
             }
-        }
-    }
-    for (var r = 0u; r < ROWS; r++) {
-        let factors = chunk_scale_bias((*chunks)[r], (*rows)[r], chunk);
-        for (var t = 0u; t < TOKENS; t++) {
-            let i = r * TOKENS + t;
-            var sum = fma(factors.x, parts[i], (*sums)[i]);
-            if BIASED {
-                sum = fma(factors.y, x_sums[t], sum);
-            }
-            (*sums)[i] = sum;
         }
     }
 }

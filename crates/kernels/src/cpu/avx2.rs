@@ -76,11 +76,6 @@ macro_rules! quarters {
 }
 
 #[inline(always)]
-fn bytes(x: i8) -> IntPair {
-    avx2!(IntPair(_mm256_set1_epi8(x), _mm256_set1_epi8(x)))
-}
-
-#[inline(always)]
 fn words(x: i16) -> IntPair {
     avx2!(IntPair(_mm256_set1_epi16(x), _mm256_set1_epi16(x)))
 }
@@ -190,6 +185,20 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn load_e4m3(self, from: &[u8; LANES]) -> Pair {
+        avx2!({
+            // Bytes on top of 16 bits and one down are halves, but for the copy of the sign.
+            let tops = _mm256_slli_epi16::<8>(_mm256_cvtepu8_epi16(_mm_loadu_si128(from.as_ptr().cast())));
+            let halves = _mm256_and_si256(_mm256_srai_epi16::<1>(tops), _mm256_set1_epi16(0xbfff_u16 as i16));
+            let number = _mm256_and_si256(halves, _mm256_set1_epi16(0x3fff));
+            let is_nan = _mm256_cmpeq_epi16(number, _mm256_set1_epi16(0x3f80));
+            let halves = _mm256_or_si256(halves, _mm256_and_si256(is_nan, _mm256_set1_epi16(0x7c00)));
+            let low = _mm256_cvtph_ps(_mm256_castsi256_si128(halves));
+            Pair(low, _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(halves)))
+        })
+    }
+
+    #[inline(always)]
     fn int_splat(self, x: i32) -> IntPair {
         avx2!(IntPair(_mm256_set1_epi32(x), _mm256_set1_epi32(x)))
     }
@@ -226,8 +235,9 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn int_shl_8(self, a: IntPair) -> IntPair {
-        avx2!(both!(_mm256_slli_epi32::<8>(a)))
+    fn int_shl(self, a: IntPair, n: u32) -> IntPair {
+        let n = self.int_splat(n as i32);
+        avx2!(both!(_mm256_sllv_epi32(a, n)))
     }
 
     #[inline(always)]
@@ -262,20 +272,43 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
+    fn f16_pairs(self, v: IntPair) -> [Pair; 2] {
+        // In each four lanes the low halves first, then the high ones.
+        const APART: [u8; 16] = [0, 1, 4, 5, 8, 9, 12, 13, 2, 3, 6, 7, 10, 11, 14, 15];
+        avx2!({
+            let v = both!(_mm256_shuffle_epi8(v, quarters!(APART)));
+            let v = IntPair(_mm256_permute4x64_epi64::<0xd8>(v.0), _mm256_permute4x64_epi64::<0xd8>(v.1));
+            let low = |v| _mm256_cvtph_ps(_mm256_castsi256_si128(v));
+            let high = |v| _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(v));
+            [Pair(low(v.0), low(v.1)), Pair(high(v.0), high(v.1))]
+        })
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], v: IntPair) -> IntPair {
+        avx2!({
+            let table = quarters!(table);
+            both!(_mm256_shuffle_epi8(table, v))
+        })
+    }
+
+    #[inline(always)]
     fn dot4<const WIDE: bool>(self, sum: IntPair, codes: IntPair, x: IntPair) -> IntPair {
         if VNNI {
             return avx2!(both!(_mm256_dpbusd_avx_epi32(sum, codes, x)));
         }
         avx2!({
-            let ones = words(1);
             if WIDE {
-                // Two products of 8 bits overflow 16: the top bits go apart.
-                let low = both!(_mm256_and_si256(codes, bytes(127)));
-                let top = both!(_mm256_and_si256(both!(_mm256_srli_epi16::<7>(codes)), bytes(1)));
-                let low = both!(_mm256_madd_epi16(both!(_mm256_maddubs_epi16(low, x)), ones));
-                let top = both!(_mm256_madd_epi16(both!(_mm256_maddubs_epi16(top, x)), words(128)));
-                both!(_mm256_add_epi32(sum, both!(_mm256_add_epi32(low, top))))
+                // Two products of 8 bits overflow 16: bytes become words, even ones and odd ones apart.
+                let even = both!(_mm256_and_si256(codes, words(0xff)));
+                let odd = both!(_mm256_srli_epi16::<8>(codes));
+                let x_even = both!(_mm256_srai_epi16::<8>(both!(_mm256_slli_epi16::<8>(x))));
+                let x_odd = both!(_mm256_srai_epi16::<8>(x));
+                let even = both!(_mm256_madd_epi16(even, x_even));
+                let odd = both!(_mm256_madd_epi16(odd, x_odd));
+                both!(_mm256_add_epi32(sum, both!(_mm256_add_epi32(even, odd))))
             } else {
+                let ones = words(1);
                 let sums = both!(_mm256_madd_epi16(both!(_mm256_maddubs_epi16(codes, x)), ones));
                 both!(_mm256_add_epi32(sum, sums))
             }

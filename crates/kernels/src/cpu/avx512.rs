@@ -159,6 +159,19 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
+    fn load_e4m3(self, from: &[u8; LANES]) -> __m512 {
+        avx512!({
+            // Bytes on top of 16 bits and one down are halves, but for the copy of the sign.
+            let tops = _mm256_slli_epi16::<8>(_mm256_cvtepu8_epi16(_mm_loadu_si128(from.as_ptr().cast())));
+            let mask = _mm256_set1_epi16(0xbfff_u16 as i16);
+            let halves = _mm256_and_si256(_mm256_srai_epi16::<1>(tops), mask);
+            let number = _mm256_and_si256(halves, _mm256_set1_epi16(0x3fff));
+            let is_nan = _mm256_cmpeq_epi16(number, _mm256_set1_epi16(0x3f80));
+            _mm512_cvtph_ps(_mm256_or_si256(halves, _mm256_and_si256(is_nan, _mm256_set1_epi16(0x7c00))))
+        })
+    }
+
+    #[inline(always)]
     fn int_splat(self, x: i32) -> __m512i {
         avx512!(_mm512_set1_epi32(x))
     }
@@ -189,8 +202,8 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    fn int_shl_8(self, a: __m512i) -> __m512i {
-        avx512!(_mm512_slli_epi32::<8>(a))
+    fn int_shl(self, a: __m512i, n: u32) -> __m512i {
+        avx512!(_mm512_sllv_epi32(a, _mm512_set1_epi32(n as i32)))
     }
 
     #[inline(always)]
@@ -222,20 +235,34 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
+    fn f16_pairs(self, v: __m512i) -> [__m512; 2] {
+        avx512!({
+            let high = _mm512_cvtepi32_epi16(_mm512_srli_epi32::<16>(v));
+            [_mm512_cvtph_ps(_mm512_cvtepi32_epi16(v)), _mm512_cvtph_ps(high)]
+        })
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], v: __m512i) -> __m512i {
+        avx512!(_mm512_shuffle_epi8(quarters!(table), v))
+    }
+
+    #[inline(always)]
     fn dot4<const WIDE: bool>(self, sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
         if VNNI {
             return avx512!(_mm512_dpbusd_epi32(sum, codes, x));
         }
         avx512!({
-            let ones = _mm512_set1_epi16(1);
             if WIDE {
-                // Two products of 8 bits overflow 16: the top bits go apart.
-                let low = _mm512_and_si512(codes, _mm512_set1_epi8(127));
-                let top = _mm512_and_si512(_mm512_srli_epi16::<7>(codes), _mm512_set1_epi8(1));
-                let low = _mm512_madd_epi16(_mm512_maddubs_epi16(low, x), ones);
-                let top = _mm512_madd_epi16(_mm512_maddubs_epi16(top, x), _mm512_set1_epi16(128));
-                _mm512_add_epi32(sum, _mm512_add_epi32(low, top))
+                // Two products of 8 bits overflow 16: bytes become words, even ones and odd ones apart.
+                let (even, odd) =
+                    (_mm512_and_si512(codes, _mm512_set1_epi16(0xff)), _mm512_srli_epi16::<8>(codes));
+                let x_even = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x));
+                let (even, odd) =
+                    (_mm512_madd_epi16(even, x_even), _mm512_madd_epi16(odd, _mm512_srai_epi16::<8>(x)));
+                _mm512_add_epi32(sum, _mm512_add_epi32(even, odd))
             } else {
+                let ones = _mm512_set1_epi16(1);
                 _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), ones))
             }
         })

@@ -7,29 +7,59 @@
 use std::marker::PhantomData;
 use std::ops::Range;
 
-use quant::MatrixRef;
+use quant::{Format, MatrixRef};
 
+use super::blocks;
 use super::simd::{Kernel, LANES, Lanes, Simd};
 
-/// Groups of columns that are decoded at a time.
+/// Groups of columns that are decoded at a time, of formats with planes of bf16 or f16 scales.
 pub(super) const N_GROUP: usize = 8;
+/// The most of any format.
+const N_GROUP_MAX: usize = 16;
 /// The most columns of a group.
 const GROUP_MAX: usize = 128;
 /// Columns of a lane.
 pub(super) const LANE_COLS: usize = 4;
 /// Bytes of a row that are loaded at once.
-const LOAD_BYTES: usize = 16;
+pub(super) const LOAD_BYTES: usize = 16;
 /// Bytes of a row that eight groups take at most.
 const STAGE_BYTES: usize = N_GROUP * GROUP_MAX + LOAD_BYTES;
 
-/// 16 rows, eight groups of columns.
+/// What products need to know of a format's codes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Shape {
+    /// Columns that share a scale.
+    pub(super) group: usize,
+    /// What codes count from.
+    pub(super) middle: i32,
+    /// As [`Order`].
+    pub(super) order: usize,
+    /// Whether codes can be 128 or more.
+    pub(super) is_wide: bool,
+    /// Groups that are decoded at a time.
+    pub(super) n_group: usize,
+}
+
+impl Shape {
+    /// `None` for formats without codes.
+    pub(super) fn of(format: Format) -> Option<Self> {
+        let (Format::Affine { bits, group } | Format::AffineF16 { bits, group }) = format else {
+            return blocks::visit(format, blocks::ShapeOf);
+        };
+        let Order(order) = with_codes!(bits, C => C::ORDER);
+        let (group, middle) = (group as usize, middle(bits));
+        Some(Self { group, middle, order, is_wide: bits == 8, n_group: N_GROUP })
+    }
+}
+
+/// 16 rows, some groups of columns.
 pub(super) struct Tile {
     /// `[columns / 4]`, a lane each row: four codes.
     pub(super) codes: [Lanes<i32>; N_GROUP * GROUP_MAX / LANE_COLS],
     /// `[group]`, a lane each row.
-    pub(super) scales: [Lanes; N_GROUP],
+    pub(super) scales: [Lanes; N_GROUP_MAX],
     /// The same, for codes that are counted from their middle: `bias + middle·scale`.
-    pub(super) biases: [Lanes; N_GROUP],
+    pub(super) biases: [Lanes; N_GROUP_MAX],
     /// Rows copied from where there are fewer than 16, or too few bytes behind them.
     pub(super) stage: Stage,
 }
@@ -139,31 +169,60 @@ impl<'a> Rows<'a> {
     pub(super) fn codes<C: Codes>(&self, groups: &Range<usize>, stage: &mut Stage) -> (*const u8, usize) {
         let n_strip = (groups.len() * self.group).div_ceil(C::STRIP_COLS);
         let from = groups.start * self.group * C::BITS / 8;
-        self.code_plane().rows(from, (n_strip - 1) * C::STRIP_BYTES + LOAD_BYTES, stage)
+        self.code_bytes(from, (n_strip - 1) * C::STRIP_BYTES + LOAD_BYTES, stage)
+    }
+
+    /// Bytes `from .. from + n` of the codes of 16 rows: pointer to those of the first row and distance of the rows.
+    /// What lies behind a row's end means nothing.
+    #[inline(always)]
+    pub(super) fn code_bytes(&self, from: usize, n: usize, stage: &mut Stage) -> (*const u8, usize) {
+        let (w, first) = (self.w, self.first);
+        let row_bytes = w.format.row_bytes(w.cols);
+        Plane { bytes: w.codes, row_bytes, n_row: w.rows, first }.rows(from, n, stage)
+    }
+
+    /// The same of the scales; those that will be needed next are fetched meanwhile.
+    #[inline(always)]
+    pub(super) fn scale_bytes<S: Simd>(
+        &self,
+        s: S,
+        from: usize,
+        n: usize,
+        stage: &mut Stage,
+    ) -> (*const u8, usize) {
+        let ((w, first), (next_w, next_first)) = ((self.w, self.first), self.next);
+        let next_at = next_first * next_w.format.scale_row_bytes(next_w.cols) + from * LANES;
+        let next = next_w.scales.as_ptr().wrapping_add(next_at);
+        for line in (0..n * LANES).step_by(64) {
+            s.prefetch(next.wrapping_add(line));
+        }
+        let row_bytes = w.format.scale_row_bytes(w.cols);
+        Plane { bytes: w.scales, row_bytes, n_row: w.rows, first }.rows(from, n, stage)
     }
 
     /// Where to fetch from while the codes from `group` on are used: the next rows in the order in which they lie in
     /// memory, not in that in which they will be used.
     #[inline(always)]
     pub(super) fn next_codes<C: Codes>(&self, group: usize) -> *const u8 {
-        let (w, first) = self.next;
-        let row_bytes = w.format.row_bytes(w.cols);
-        w.codes.as_ptr().wrapping_add(first * row_bytes + group * self.group * C::BITS / 8 * LANES)
+        self.next_bytes(group * self.group * C::BITS / 8)
     }
 
-    fn code_plane(&self) -> Plane<'a> {
-        let (w, first) = (self.w, self.first);
-        Plane { bytes: w.codes, row_bytes: w.format.row_bytes(w.cols), n_row: w.rows, first }
+    /// The same while the bytes from `from` on of each row are used.
+    #[inline(always)]
+    pub(super) fn next_bytes(&self, from: usize) -> *const u8 {
+        let (w, first) = self.next;
+        w.codes.as_ptr().wrapping_add(first * w.format.row_bytes(w.cols) + from * LANES)
     }
 
     /// Scales and biases of up to eight groups from `group` on; what lies behind the last group means nothing.
     #[inline(always)]
     pub(super) fn decode_scales<S: Simd, C: Codes>(&self, s: S, group: usize, tile: &mut Tile) {
         let Tile { scales, biases, stage, .. } = tile;
-        let (w, first, row_bytes) = (self.w, self.first, 2 * self.w.format.row_groups(self.w.cols));
+        let (w, first, row_bytes) = (self.w, self.first, self.w.format.scale_row_bytes(self.w.cols));
         let middle = s.splat(middle(C::BITS as u8) as f32);
         let (next_w, next_first) = self.next;
-        let next_at = 2 * next_first * next_w.format.row_groups(next_w.cols) + 2 * group * LANES;
+        let next_at = next_first * next_w.format.scale_row_bytes(next_w.cols) + 2 * group * LANES;
+        let is_f16 = matches!(w.format, Format::AffineF16 { .. });
         let planes = [(w.scales, next_w.scales, &mut *scales), (w.biases, next_w.biases, &mut *biases)];
         for (bytes, next, to) in planes {
             let plane = Plane { bytes, row_bytes, n_row: w.rows, first };
@@ -175,7 +234,7 @@ impl<'a> Rows<'a> {
             // SAFETY: `Plane::rows` gave 16 rows of these bytes.
             let pairs = s.swap_lanes(unsafe { s.load_rows(rows, stride) });
             for j in 0..4 {
-                let [even, odd] = s.bf16_pairs(pairs[j]);
+                let [even, odd] = if is_f16 { s.f16_pairs(pairs[j]) } else { s.bf16_pairs(pairs[j]) };
                 s.store(even, &mut to[2 * j].0);
                 s.store(odd, &mut to[2 * j + 1].0);
             }

@@ -81,7 +81,7 @@ struct Call<'a> {
     conv: Share<'a, f32>,
     /// `[n_head_v, head_dim_k, head_dim_v]`
     state: Share<'a, f32>,
-    /// `[n_token, n_head_v, head_dim_v]`
+    /// `[n_token, n_head_v, head_dim_v]`, heads in the order of the output
     out: Share<'a, f32>,
 }
 
@@ -208,10 +208,10 @@ impl Call<'_> {
     #[inline(always)]
     fn gated_norm<S: Simd>(&self, s: S, x: &[f32], t: usize, head: usize) {
         let dv = self.shape.head_dim_v;
-        let (x, at) = (&x[..dv], (t * self.shape.n_head_v + head) * dv);
-        // SAFETY: each job has its own heads, and keeps no two parts of one token.
-        let out = unsafe { self.out.part(at, dv) };
-        let (z, weight) = (&self.inputs.z[at..at + dv], &self.weights.norm[..dv]);
+        let (x, row) = (&x[..dv], t * self.shape.n_head_v + head);
+        // SAFETY: each job has its own heads (their order is a permutation), and keeps no two parts of one token.
+        let out = unsafe { self.out.part(self.shape.out_row(row) * dv, dv) };
+        let (z, weight) = (&self.inputs.z[row * dv..][..dv], &self.weights.norm[..dv]);
         let scale = s.splat(rms_scale(s, x, self.weights.eps));
         for at in (0..dv).step_by(LANES) {
             let y = s.mul(s.mul(load_at(s, x, at), scale), load_at(s, weight, at));

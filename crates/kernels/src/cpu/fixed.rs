@@ -15,7 +15,7 @@ use std::ops::Range;
 
 use quant::Format;
 
-use super::codes::{Codes, LANE_COLS, N_GROUP, Order, Rows, Tile, middle, with_codes};
+use super::codes::{Codes, LANE_COLS, Rows, Shape, Tile, with_codes};
 use super::simd::{Kernel, LANES, Lanes, Simd};
 
 /// Units are no smaller: their reciprocals and their products with scales must be normal numbers.
@@ -25,22 +25,18 @@ const UNIT_MIN: f32 = f32::from_bits((127 - 100) << 23);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Layout {
     cols: usize,
-    pub(super) group: usize,
-    middle: i32,
-    order: usize,
+    pub(super) shape: Shape,
     pub(super) planes: usize,
 }
 
 impl Layout {
     /// `None` for formats without codes.
     pub(super) fn new(format: Format, cols: usize, planes: usize) -> Option<Self> {
-        let Format::Affine { bits, group } = format else { return None };
-        let Order(order) = with_codes!(bits, C => C::ORDER);
-        Some(Self { cols, group: group as usize, middle: middle(bits), order, planes })
+        Shape::of(format).map(|shape| Self { cols, shape, planes })
     }
 
     fn n_group(&self) -> usize {
-        self.cols / self.group
+        self.cols / self.shape.group
     }
 
     /// Bytes of the numbers of one token, in words.
@@ -60,7 +56,7 @@ impl Layout {
 
     /// Which columns of 16 are the bytes of four lane vectors.
     fn columns(&self) -> [usize; LANES] {
-        let n = self.order;
+        let n = self.shape.order;
         std::array::from_fn(|i| {
             let (vector, byte) = (i / LANE_COLS, i % LANE_COLS);
             vector / n * LANE_COLS * n + byte * n + vector % n
@@ -99,7 +95,7 @@ impl<const P: usize> Kernel for Prepare<'_, P> {
         let columns = layout.columns();
         let words = numbers.chunks_exact_mut(n_token * P);
         let mut words = words.map(|words| &mut words[t * P..(t + 1) * P]);
-        for (g, x) in row.chunks_exact(layout.group).enumerate() {
+        for (g, x) in row.chunks_exact(layout.shape.group).enumerate() {
             let (unit, sum) = measure::<S, P>(s, x);
             let inverse = s.splat(1.0 / unit);
             let mut sums = s.int_splat(0);
@@ -122,7 +118,7 @@ impl<const P: usize> Kernel for Prepare<'_, P> {
             (facts[0], facts[1]) = (unit.to_bits() as i32, sum.to_bits() as i32);
             for p in 0..P {
                 let sum: i32 = lanes.iter().skip(p).step_by(LANE_COLS).sum();
-                facts[2 + p] = -layout.middle * sum;
+                facts[2 + p] = -layout.shape.middle * sum;
             }
         }
     }
@@ -165,7 +161,7 @@ fn digits<S: Simd, const P: usize>(s: S, x: S::I) -> S::I {
     s.swap_bytes(s.int_xor(s.int_add(x, half), half))
 }
 
-/// Adds the products of eight groups with two blocks of 16 rows.
+/// Adds the products of some groups with two blocks of 16 rows.
 pub(super) struct Dot<'a, const P: usize, const T: usize, const WIDE: bool> {
     pub(super) layout: Layout,
     /// Of the two blocks.
@@ -188,14 +184,14 @@ impl<const P: usize, const T: usize, const WIDE: bool> Kernel for Dot<'_, P, T, 
         assert!(T <= const { tile_max(S::N_SUM, P) }, "a tile of {T} tokens");
         let Self { layout, tiles, first, n_group, x, totals } = self;
         let (numbers, facts) = x.split_at(T * layout.n_number());
-        let n_vector = layout.group / LANE_COLS;
+        let n_vector = layout.shape.group / LANE_COLS;
         let mut total = [[s.splat(0.0); 2]; T];
         for t in 0..T {
             for r in 0..2 {
                 total[t][r] = s.load(&totals[t][r].0);
             }
         }
-        for g in 0..n_group.min(N_GROUP) {
+        for g in 0..n_group.min(tiles[0].scales.len()) {
             let numbers = &numbers[(first + g) * n_vector * T * P..][..n_vector * T * P];
             let facts = &facts[(first + g) * T * (2 + P)..][..T * (2 + P)];
             let codes =
@@ -250,10 +246,9 @@ const fn is_direct(n_sum: usize) -> bool {
     12 <= n_sum
 }
 
-/// Whether [`DotOne`] takes groups of so many columns: they must be whole strips.
+/// Whether [`DotOne`] takes a format: it is affine, and its groups are whole strips.
 pub(super) struct IsDirect {
-    pub(super) bits: u8,
-    pub(super) group: usize,
+    pub(super) format: Format,
 }
 
 impl Kernel for IsDirect {
@@ -261,7 +256,10 @@ impl Kernel for IsDirect {
 
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> bool {
-        is_direct(S::N_SUM) && with_codes!(self.bits, C => self.group.is_multiple_of(C::STRIP_COLS))
+        let (Format::Affine { bits, group } | Format::AffineF16 { bits, group }) = self.format else {
+            return false;
+        };
+        is_direct(S::N_SUM) && with_codes!(bits, C => usize::from(group).is_multiple_of(C::STRIP_COLS))
     }
 }
 
@@ -288,7 +286,7 @@ impl<C: Codes, const P: usize> Kernel for DotOne<'_, C, P> {
         assert!(const { is_direct(S::N_SUM) }, "room for two strips");
         let Self { layout, rows, groups, tiles, x, totals, .. } = self;
         let (numbers, facts) = x.split_at(layout.n_number());
-        let n_strip = layout.group / C::STRIP_COLS;
+        let n_strip = layout.shape.group / C::STRIP_COLS;
         let [tile_0, tile_1] = tiles;
         rows[0].decode_scales::<S, C>(s, groups.start, tile_0);
         rows[1].decode_scales::<S, C>(s, groups.start, tile_1);
@@ -303,7 +301,8 @@ impl<C: Codes, const P: usize> Kernel for DotOne<'_, C, P> {
                 let start = s.int_splat(facts[2 + p]);
                 (sums[0][p], sums[1][p]) = (start, start);
             }
-            let numbers = &numbers[group * layout.group / LANE_COLS * P..][..layout.group / LANE_COLS * P];
+            let numbers =
+                &numbers[group * layout.shape.group / LANE_COLS * P..][..layout.shape.group / LANE_COLS * P];
             for (i, x) in numbers.chunks_exact(C::STRIP_VECTORS * P).enumerate() {
                 let at = (g * n_strip + i) * C::STRIP_BYTES;
                 for line in (0..C::STRIP_BYTES * LANES).step_by(64) {
@@ -361,6 +360,6 @@ fn add_group<S: Simd, const P: usize>(
 #[inline(always)]
 fn value<S: Simd, const P: usize>(s: S, sums: &[S::I; P]) -> S::V {
     // Two digits fit an i32: |Σ| is below 2²¹ for groups of 128 and 8 bits.
-    let low = s.to_float(s.int_add(s.int_shl_8(sums[1]), sums[0]));
+    let low = s.to_float(s.int_add(s.int_shl(sums[1], 8), sums[0]));
     if P == 3 { s.fma(s.to_float(sums[2]), s.splat(65_536.0), low) } else { low }
 }

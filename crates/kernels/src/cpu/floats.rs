@@ -6,7 +6,8 @@
 
 use std::marker::PhantomData;
 
-use quant::MatrixRef;
+use half::bf16;
+use quant::{FP8_BLOCK, MatrixRef};
 
 use super::simd::{Kernel, LANES, Lanes, Simd};
 
@@ -27,6 +28,11 @@ pub(super) trait Floats {
     const BYTES: usize;
     /// 16 numbers at the head of `bytes`.
     fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V;
+    /// What the numbers of block `block` of row `row` are to be multiplied with; `None` if they are what they are.
+    #[inline(always)]
+    fn scale(_w: &MatrixRef<'_>, _row: usize, _block: usize) -> Option<f32> {
+        None
+    }
 }
 
 /// IEEE single precision.
@@ -66,6 +72,32 @@ impl Floats for BFloat16 {
     }
 }
 
+/// E4M3 with a scale each 128 rows and 128 columns, bf16 or, if `WIDE`, f32.
+pub(super) struct Float8<const WIDE: bool>;
+
+impl<const WIDE: bool> Floats for Float8<WIDE> {
+    const BYTES: usize = 1;
+
+    #[inline(always)]
+    fn load<S: Simd>(s: S, bytes: &[u8]) -> S::V {
+        s.load_e4m3(bytes[..LANES].try_into().expect("16 bytes"))
+    }
+
+    #[inline(always)]
+    fn scale(w: &MatrixRef<'_>, row: usize, block: usize) -> Option<f32> {
+        const { assert!(BLOCK_VECTORS * LANES == FP8_BLOCK, "a scale for each block") };
+        let n_block = w.cols.div_ceil(FP8_BLOCK);
+        let at = row / FP8_BLOCK * n_block + block;
+        let scale = if WIDE {
+            f32::from_le_bytes(w.scales[4 * at..][..4].try_into().expect("4 bytes"))
+        } else {
+            bf16::from_le_bytes([w.scales[2 * at], w.scales[2 * at + 1]]).to_f32()
+        };
+        // What is loaded is 2⁻⁸ of the number.
+        Some(256.0 * scale)
+    }
+}
+
 /// Lays out token `t` of a tile of `n_token`: `[n_lanes][n_token]`.
 pub(super) fn prepare(row: &[f32], t: usize, n_token: usize, to: &mut [Lanes<i32>]) {
     let mut at = 0;
@@ -99,11 +131,8 @@ impl<F: Floats, const T: usize> Kernel for Dot<'_, F, T> {
         let (x, _) = x.as_chunks::<T>();
         for r in 0..2 {
             for i in (0..LANES).step_by(2) {
-                let row = |i: usize| {
-                    let row_bytes = F::BYTES * w[r].cols;
-                    &w[r].codes[(first[r] + i).min(w[r].rows - 1) * row_bytes..][..row_bytes]
-                };
-                let y = pair::<S, F, T>(s, [row(i), row(i + 1)], x);
+                let rows = [i, i + 1].map(|i| (first[r] + i).min(w[r].rows - 1));
+                let y = pair::<S, F, T>(s, &w[r], rows, x);
                 for t in 0..T {
                     (totals[t][r].0[i], totals[t][r].0[i + 1]) = (y[0][t], y[1][t]);
                 }
@@ -114,13 +143,21 @@ impl<F: Floats, const T: usize> Kernel for Dot<'_, F, T> {
 
 /// Two rows at once share the loads of the activations.
 #[inline(always)]
-fn pair<S: Simd, F: Floats, const T: usize>(s: S, rows: [&[u8]; 2], x: &[[Lanes<i32>; T]]) -> [[f32; T]; 2] {
+fn pair<S: Simd, F: Floats, const T: usize>(
+    s: S,
+    w: &MatrixRef<'_>,
+    row: [usize; 2],
+    x: &[[Lanes<i32>; T]],
+) -> [[f32; T]; 2] {
+    let row_bytes = F::BYTES * w.cols;
+    let rows = row.map(|row| &w.codes[row * row_bytes..][..row_bytes]);
+    let scales = |block: usize| row.map(|row| F::scale(w, row, block));
     let block_bytes = BLOCK_VECTORS * LANES * F::BYTES;
     let mut totals = [[s.splat(0.0); T]; 2];
     let n_block = rows[0].len() / block_bytes;
     for block in 0..n_block {
         let rows = [&rows[0][block * block_bytes..], &rows[1][block * block_bytes..]];
-        add_block::<S, F, T>(s, rows, &x[block * BLOCK_VECTORS..], &mut totals);
+        add_block::<S, F, T>(s, rows, scales(block), &x[block * BLOCK_VECTORS..], &mut totals);
     }
     let rest = [&rows[0][n_block * block_bytes..], &rows[1][n_block * block_bytes..]];
     if !rest[0].is_empty() {
@@ -129,7 +166,8 @@ fn pair<S: Simd, F: Floats, const T: usize>(s: S, rows: [&[u8]; 2], x: &[[Lanes<
         for r in 0..2 {
             padded[r][..rest[r].len()].copy_from_slice(rest[r]);
         }
-        add_block::<S, F, T>(s, [&padded[0], &padded[1]], &x[n_block * BLOCK_VECTORS..], &mut totals);
+        let x = &x[n_block * BLOCK_VECTORS..];
+        add_block::<S, F, T>(s, [&padded[0], &padded[1]], scales(n_block), x, &mut totals);
     }
     let mut y = [[0.0; T]; 2];
     for r in 0..2 {
@@ -144,6 +182,7 @@ fn pair<S: Simd, F: Floats, const T: usize>(s: S, rows: [&[u8]; 2], x: &[[Lanes<
 fn add_block<S: Simd, F: Floats, const T: usize>(
     s: S,
     rows: [&[u8]; 2],
+    scales: [Option<f32>; 2],
     x: &[[Lanes<i32>; T]],
     totals: &mut [[S::V; T]; 2],
 ) {
@@ -165,7 +204,10 @@ fn add_block<S: Simd, F: Floats, const T: usize>(
     }
     for r in 0..2 {
         for t in 0..T {
-            totals[r][t] = s.add(totals[r][t], partial[r][t]);
+            totals[r][t] = match scales[r] {
+                Some(scale) => s.fma(partial[r][t], s.splat(scale), totals[r][t]),
+                None => s.add(totals[r][t], partial[r][t]),
+            };
         }
     }
 }
@@ -173,7 +215,7 @@ fn add_block<S: Simd, F: Floats, const T: usize>(
 /// Evaluates `$e` with `$floats` standing for the [`Floats`] of a format of plain floats.
 macro_rules! with_floats {
     ($format:expr, $floats:ident => $e:expr) => {{
-        use $crate::cpu::floats::{BFloat16, Float16, Float32};
+        use $crate::cpu::floats::{BFloat16, Float8, Float16, Float32};
         match $format {
             Format::F32 => {
                 type $floats = Float32;
@@ -187,7 +229,15 @@ macro_rules! with_floats {
                 type $floats = BFloat16;
                 $e
             }
-            other @ Format::Affine { .. } => unreachable!("{other} has codes"),
+            Format::Fp8 => {
+                type $floats = Float8<false>;
+                $e
+            }
+            Format::Fp8F32 => {
+                type $floats = Float8<true>;
+                $e
+            }
+            other => unreachable!("{other} has codes"),
         }
     }};
 }

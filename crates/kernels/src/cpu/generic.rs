@@ -96,6 +96,18 @@ impl Simd for Generic {
     }
 
     #[inline(always)]
+    fn load_e4m3(self, from: &[u8; LANES]) -> Self::V {
+        from.map(|code| {
+            let (sign, number) = (u32::from(code >> 7) << 31, u32::from(code & 0x7f));
+            if number == 0x7f {
+                return f32::NAN;
+            }
+            // As a half: exponent and mantissa at their places.
+            f32::from_bits(sign | f16::from_bits((number << 7) as u16).to_f32().to_bits())
+        })
+    }
+
+    #[inline(always)]
     fn int_splat(self, x: i32) -> Self::I {
         [x; LANES]
     }
@@ -126,8 +138,8 @@ impl Simd for Generic {
     }
 
     #[inline(always)]
-    fn int_shl_8(self, a: Self::I) -> Self::I {
-        a.map(|a| a << 8)
+    fn int_shl(self, a: Self::I, n: u32) -> Self::I {
+        a.map(|a| a << n)
     }
 
     #[inline(always)]
@@ -153,6 +165,16 @@ impl Simd for Generic {
     #[inline(always)]
     fn bf16_pairs(self, v: Self::I) -> [Self::V; 2] {
         [v.map(|v| f32::from_bits((v as u32) << 16)), v.map(|v| f32::from_bits(v as u32 & 0xffff_0000))]
+    }
+
+    #[inline(always)]
+    fn f16_pairs(self, v: Self::I) -> [Self::V; 2] {
+        [v.map(|v| f16::from_bits(v as u16).to_f32()), v.map(|v| f16::from_bits((v >> 16) as u16).to_f32())]
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], v: Self::I) -> Self::I {
+        v.map(|v| i32::from_le_bytes(v.to_le_bytes().map(|byte| table[usize::from(byte & 15)])))
     }
 
     #[inline(always)]

@@ -14,6 +14,7 @@ mod avx512;
 mod bandwidth;
 #[cfg(feature = "blas")]
 pub mod blas;
+mod blocks;
 mod codes;
 mod crowd;
 mod delta_net;

@@ -2,8 +2,6 @@
 
 use std::arch::{aarch64::*, asm};
 
-use half::f16;
-
 use super::simd::{Kernel, LANES, Packed, Simd};
 
 /// Proof of neon, with `DOT` also of dotprod and i8mm.
@@ -82,6 +80,20 @@ unsafe fn usdot(mut sum: int32x4_t, a: int32x4_t, b: int32x4_t) -> int32x4_t {
         );
     }
     sum
+}
+
+/// Four IEEE halves. Half-precision vectors are not in stable Rust, but their conversion is.
+#[inline(always)]
+fn widened(halves: uint16x4_t) -> float32x4_t {
+    let to: float32x4_t;
+    // SAFETY: registers only, and every 64-bit Arm has the instruction.
+    unsafe {
+        asm!(
+            "fcvtl {to:v}.4s, {from:v}.4h", to = out(vreg) to, from = in(vreg) halves,
+            options(pure, nomem, nostack, preserves_flags)
+        );
+    }
+    to
 }
 
 impl<const DOT: bool> Simd for Neon<DOT> {
@@ -172,11 +184,32 @@ impl<const DOT: bool> Simd for Neon<DOT> {
         })
     }
 
-    /// Half-precision vectors are not in stable Rust: a scalar conversion each.
     #[inline(always)]
     fn load_f16(self, from: &[u8; 32]) -> Quad {
-        let (from, _) = from.as_chunks::<2>();
-        self.load(&std::array::from_fn(|i| f16::from_le_bytes(from[i]).to_f32()))
+        quad!(I => widened(vreinterpret_u16_u8(vld1_u8(from[8 * I..].as_ptr()))))
+    }
+
+    #[inline(always)]
+    fn load_e4m3(self, from: &[u8; LANES]) -> Quad {
+        // Bytes on top of 16 bits and one down are halves, but for the copy of the sign.
+        let halves = |tops: int16x8_t| {
+            neon!({
+                let halves = vandq_u16(vreinterpretq_u16_s16(vshrq_n_s16::<1>(tops)), vdupq_n_u16(0xbfff));
+                let is_nan = vceqq_u16(vandq_u16(halves, vdupq_n_u16(0x3fff)), vdupq_n_u16(0x3f80));
+                vorrq_u16(halves, vandq_u16(is_nan, vdupq_n_u16(0x7c00)))
+            })
+        };
+        neon!({
+            let bytes = vld1q_s8(from.as_ptr().cast());
+            let low = halves(vreinterpretq_s16_s8(vzip1q_s8(vdupq_n_s8(0), bytes)));
+            let high = halves(vreinterpretq_s16_s8(vzip2q_s8(vdupq_n_s8(0), bytes)));
+            [
+                widened(vget_low_u16(low)),
+                widened(vget_high_u16(low)),
+                widened(vget_low_u16(high)),
+                widened(vget_high_u16(high)),
+            ]
+        })
     }
 
     #[inline(always)]
@@ -210,8 +243,9 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    fn int_shl_8(self, a: IntQuad) -> IntQuad {
-        quad!(I => vshlq_n_s32::<8>(a[I]))
+    fn int_shl(self, a: IntQuad, n: u32) -> IntQuad {
+        let n = neon!(vdupq_n_s32(n as i32));
+        quad!(I => vshlq_s32(a[I], n))
     }
 
     #[inline(always)]
@@ -242,6 +276,20 @@ impl<const DOT: bool> Simd for Neon<DOT> {
             quad!(I => vreinterpretq_f32_s32(vshlq_n_s32::<16>(v[I]))),
             quad!(I => vreinterpretq_f32_s32(vandq_s32(v[I], mask))),
         ]
+    }
+
+    #[inline(always)]
+    fn f16_pairs(self, v: IntQuad) -> [Quad; 2] {
+        [
+            quad!(I => widened(vmovn_u32(vreinterpretq_u32_s32(v[I])))),
+            quad!(I => widened(vshrn_n_u32::<16>(vreinterpretq_u32_s32(v[I])))),
+        ]
+    }
+
+    #[inline(always)]
+    fn look_up(self, table: &[u8; 16], v: IntQuad) -> IntQuad {
+        let table = neon!(vld1q_u8(table.as_ptr()));
+        quad!(I => vreinterpretq_s32_u8(vqtbl1q_u8(table, vreinterpretq_u8_s32(v[I]))))
     }
 
     #[inline(always)]

@@ -10,11 +10,11 @@ use std::ops::Range;
 
 use quant::{Format, MatrixRef};
 
-use super::codes::{Decode, N_GROUP, Rows, Tile, with_codes};
+use super::codes::{Decode, Rows, Tile, with_codes};
 use super::floats::with_floats;
 use super::isa::Token;
 use super::simd::{Kernel, LANES, Lanes, Simd};
-use super::{fixed, floats};
+use super::{blocks, fixed, floats};
 
 /// Rows of a block.
 pub(super) const BLOCK_ROWS: usize = LANES;
@@ -193,32 +193,26 @@ impl<'a> Blocks<'a> {
         work: &mut [Tile; 2],
         totals: &mut [[Lanes; 2]],
     ) {
-        let Format::Affine { bits, .. } = self.w[0].format else {
-            unreachable!("a fixed layout is of codes")
-        };
-        let (max, group) = (x.layout.tile_max(isa), layout.group);
-        let n_group = self.w[0].cols / group;
+        let (max, format, shape) = (x.layout.tile_max(isa), self.w[0].format, layout.shape);
+        let n_group = self.w[0].cols / shape.group;
         let next = next.unwrap_or(*self);
         let rows = [0, 1].map(|r| Rows {
             w: self.w[r],
-            group,
+            group: shape.group,
             first: self.first[r],
             next: (next.w[r], next.first[r]),
         });
-        let is_direct = isa.run_int(fixed::IsDirect { bits, group });
+        let is_direct = isa.run_int(fixed::IsDirect { format });
         totals.fill([Lanes::default(); 2]);
-        for first in (0..n_group).step_by(N_GROUP) {
-            let groups = first..n_group.min(first + N_GROUP);
+        for first in (0..n_group).step_by(shape.n_group) {
+            let groups = first..n_group.min(first + shape.n_group);
             if let ([totals], true) = (&mut *totals, is_direct) {
                 let x = words(Self::tile(x, tokens));
-                multiply_one(isa, bits, layout, rows, groups, work, x, totals);
+                multiply_one(isa, layout, rows, groups, work, x, totals);
                 continue;
             }
             for r in 0..2 {
-                let (groups, tile) = (groups.clone(), &mut work[r]);
-                with_codes!(bits, C => {
-                    isa.run_int(Decode { rows: rows[r], groups, tile, codes: PhantomData::<C> });
-                });
+                decode(isa, rows[r], groups.clone(), &mut work[r]);
             }
             for tile in tiles(tokens.n_token, max) {
                 let in_batch = Span { first: tokens.first + tile.first, ..tile };
@@ -229,7 +223,7 @@ impl<'a> Blocks<'a> {
                     x: words(Self::tile(x, in_batch)),
                     totals: &mut totals[tile.first..tile.first + tile.n_token],
                 };
-                dot.run(isa, bits == 8);
+                dot.run(isa, shape.is_wide);
             }
         }
     }
@@ -253,10 +247,23 @@ impl<'a> Blocks<'a> {
     }
 }
 
-/// [`fixed::DotOne`] for any format and number of planes.
+/// Decodes groups `groups` of 16 rows.
+fn decode(isa: Token, rows: Rows<'_>, groups: Range<usize>, tile: &mut Tile) {
+    match rows.w.format {
+        Format::Affine { bits, .. } | Format::AffineF16 { bits, .. } => with_codes!(bits, C => {
+            isa.run_int(Decode { rows, groups, tile, codes: PhantomData::<C> });
+        }),
+        format => {
+            let cols = groups.start * rows.group..groups.end * rows.group;
+            let args = blocks::DecodeArgs { isa, rows, cols, tile };
+            blocks::visit(format, args).expect("a fixed layout is of codes");
+        }
+    }
+}
+
+/// [`fixed::DotOne`] for any affine format and number of planes.
 fn multiply_one(
     isa: Token,
-    bits: u8,
     layout: fixed::Layout,
     rows: [Rows<'_>; 2],
     groups: Range<usize>,
@@ -264,6 +271,9 @@ fn multiply_one(
     x: &[i32],
     totals: &mut [Lanes; 2],
 ) {
+    let (Format::Affine { bits, .. } | Format::AffineF16 { bits, .. }) = rows[0].w.format else {
+        unreachable!("only affine formats are direct")
+    };
     macro_rules! dot {
         ($p:literal) => {
             with_codes!(bits, C => {

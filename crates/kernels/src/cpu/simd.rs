@@ -62,6 +62,9 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     /// 16 IEEE halves.
     fn load_f16(self, from: &[u8; 32]) -> Self::V;
 
+    /// 16 E4M3 codes, each 2⁻⁸ of its number; NaN stays NaN.
+    fn load_e4m3(self, from: &[u8; LANES]) -> Self::V;
+
     fn int_splat(self, x: i32) -> Self::I;
     fn int_load(self, from: &[i32; LANES]) -> Self::I;
     fn int_store(self, v: Self::I, to: &mut [i32; LANES]);
@@ -69,8 +72,8 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     fn int_add(self, a: Self::I, b: Self::I) -> Self::I;
     fn int_and(self, a: Self::I, b: Self::I) -> Self::I;
     fn int_xor(self, a: Self::I, b: Self::I) -> Self::I;
-    /// `a << 8`
-    fn int_shl_8(self, a: Self::I) -> Self::I;
+    /// `a << n` of each lane.
+    fn int_shl(self, a: Self::I, n: u32) -> Self::I;
     /// `a >> n` of each lane, zeros come in.
     fn int_shr(self, a: Self::I, n: u32) -> Self::I;
     /// The nearest whole number, ties to even; any where that is no i32.
@@ -80,6 +83,10 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     fn as_float(self, v: Self::I) -> Self::V;
     /// The low and the high half of each lane as a bf16.
     fn bf16_pairs(self, v: Self::I) -> [Self::V; 2];
+    /// The low and the high half of each lane as an IEEE half.
+    fn f16_pairs(self, v: Self::I) -> [Self::V; 2];
+    /// Each byte, below 16, becomes that byte of the table.
+    fn look_up(self, table: &[u8; 16], v: Self::I) -> Self::I;
 
     /// `sum + Σ codes·x` of the four bytes of each lane: `codes` unsigned (below 128 unless `WIDE`), `x` signed.
     fn dot4<const WIDE: bool>(self, sum: Self::I, codes: Self::I, x: Self::I) -> Self::I;

@@ -21,8 +21,9 @@ pub(super) fn delta_net(
     let qkv = &inputs.qkv[rows.floats(shape.n_channel())];
     let qkv = conv_silu(shape, weights.conv, qkv, conv_state, rows.n_token);
     recurrent(shape, weights, (b, a), &qkv, state, out);
-    let heads = out.chunks_exact_mut(shape.head_dim_v);
-    for (row, z) in heads.zip(inputs.z[rows.floats(shape.d_v())].chunks_exact(shape.head_dim_v)) {
+    let dv = shape.head_dim_v;
+    for (i, z) in inputs.z[rows.floats(shape.d_v())].chunks_exact(dv).enumerate() {
+        let row = &mut out[shape.out_row(i) * dv..][..dv];
         rms_norm_row(row, weights.norm, weights.eps);
         for (x, &z) in row.iter_mut().zip(z) {
             *x *= silu(z);
@@ -66,7 +67,7 @@ fn recurrent(
             let beta = sigmoid(b[t * n_head_v + j]);
             let g = -weights.decay[j] * softplus(a[t * n_head_v + j] + weights.dt_bias[j]);
             let s = &mut state[j * dk * dv..(j + 1) * dk * dv];
-            let o = &mut out[(t * n_head_v + j) * dv..][..dv];
+            let o = &mut out[shape.out_row(t * n_head_v + j) * dv..][..dv];
             step(s, &q, &k, &v[j * dv..(j + 1) * dv], beta, g, o);
         }
     }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use kernels::{Backend, Cpu, Isa};
-use quant::{Buffer, Format, Matrix};
+use quant::{Block, Buffer, Format, Matrix};
 
 /// Every instruction set that this CPU has, on 1, 2 and 5 threads.
 pub(crate) fn cpus() -> Vec<Cpu> {
@@ -20,7 +20,11 @@ pub(crate) fn cpus_2() -> Vec<Cpu> {
 pub(crate) fn formats() -> Vec<Format> {
     let affine = [2, 3, 4, 5, 6, 8].into_iter();
     let affine = affine.flat_map(|bits| [32, 64, 128].map(|group| Format::Affine { bits, group }));
-    [Format::F32, Format::F16, Format::Bf16].into_iter().chain(affine).collect()
+    let affine =
+        affine.chain([(3, 32), (4, 64), (8, 128)].map(|(bits, group)| Format::AffineF16 { bits, group }));
+    let floats = [Format::F32, Format::F16, Format::Bf16, Format::Fp8, Format::Fp8F32];
+    let blocks = Block::ALL.into_iter().map(Format::Block);
+    floats.into_iter().chain(affine).chain([Format::Mxfp4, Format::Nvfp4]).chain(blocks).collect()
 }
 
 /// SplitMix64: small, seeded, good enough for test data.
@@ -31,7 +35,7 @@ impl Random {
         Self(seed)
     }
 
-    fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -59,22 +63,38 @@ impl Random {
 
     /// A quantised random matrix whose products with normal vectors are about normal.
     pub(crate) fn matrix(&mut self, format: Format, rows: usize, cols: usize) -> Matrix {
+        if !is_encoded(format) {
+            return self.stored(format, rows, cols);
+        }
         let scale = 1.0 / (cols as f32).sqrt();
         let numbers: Vec<f32> = self.normals(rows * cols).iter().map(|x| x * scale).collect();
         matrix(format, rows, cols, &numbers)
     }
 }
 
+/// Whether numbers can be stored in a format.
+fn is_encoded(format: Format) -> bool {
+    !matches!(format, Format::AffineF16 { .. } | Format::Mxfp4 | Format::Nvfp4 | Format::Block(_))
+}
+
 /// Stores a matrix in `format`.
 pub(crate) fn matrix(format: Format, rows: usize, cols: usize, numbers: &[f32]) -> Matrix {
     let mut buffer = Buffer::zeroed(format.matrix_bytes(rows, cols)).unwrap();
-    let planes = format.planes(rows, cols);
-    for (r, row) in numbers.chunks_exact(cols).enumerate() {
-        let (mut codes, groups) = (vec![0; format.row_bytes(cols)], format.row_groups(cols) * 2);
-        let (mut scales, mut biases) = (vec![0; groups], vec![0; groups]);
-        quant::encode_row(format, row, &mut codes, &mut scales, &mut biases).unwrap();
-        for (plane, bytes) in planes.iter().zip([codes, scales, biases]) {
-            buffer[plane.start + r * bytes.len()..][..bytes.len()].copy_from_slice(&bytes);
+    let [codes_at, scales_at, biases_at] = format.planes(rows, cols);
+    let n = format.scale_rows();
+    for (i, rows) in numbers.chunks(n * cols).enumerate() {
+        let row_bytes = format.row_bytes(cols);
+        let (mut codes, mut scales) =
+            (vec![0; rows.len() / cols * row_bytes], vec![0; format.scale_row_bytes(cols)]);
+        let mut biases = vec![0; format.bias_row_bytes(cols)];
+        quant::encode_rows(format, cols, rows, &mut codes, &mut scales, &mut biases).unwrap();
+        let starts = [
+            codes_at.start + i * n * row_bytes,
+            scales_at.start + i * scales.len(),
+            biases_at.start + i * biases.len(),
+        ];
+        for (start, bytes) in starts.into_iter().zip([codes, scales, biases]) {
+            buffer[start..start + bytes.len()].copy_from_slice(&bytes);
         }
     }
     Matrix::new(format, rows, cols, Arc::new(buffer), 0).unwrap()

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use kernels::{Backend, Cpu, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, Reference, Rows};
+use kernels::{Backend, Cpu, DELTA_CHUNK, DeltaInputs, DeltaShape, DeltaWeights, HeadOrder, Reference, Rows};
 
 use crate::common::{Random, assert_close, assert_same, cpus, cpus_2, is_fused, name};
 
@@ -11,12 +11,55 @@ const STATE_BOUND: f64 = 1e-5;
 /// Outputs: the norm's weight and the gate make some numbers a few times larger than most.
 const OUT_BOUND: f64 = 3e-5;
 
-const SHAPES: [DeltaShape; 5] = [
-    DeltaShape { n_head_k: 1, n_head_v: 1, head_dim_k: 16, head_dim_v: 16, n_conv: 4 },
-    DeltaShape { n_head_k: 2, n_head_v: 4, head_dim_k: 32, head_dim_v: 48, n_conv: 2 },
-    DeltaShape { n_head_k: 3, n_head_v: 3, head_dim_k: 21, head_dim_v: 84, n_conv: 1 },
-    DeltaShape { n_head_k: 1, n_head_v: 4, head_dim_k: 6, head_dim_v: 130, n_conv: 6 },
-    DeltaShape { n_head_k: 2, n_head_v: 8, head_dim_k: 128, head_dim_v: 128, n_conv: 4 },
+const SHAPES: [DeltaShape; 6] = [
+    DeltaShape {
+        n_head_k: 1,
+        n_head_v: 1,
+        head_dim_k: 16,
+        head_dim_v: 16,
+        n_conv: 4,
+        out_order: HeadOrder::Grouped,
+    },
+    DeltaShape {
+        n_head_k: 2,
+        n_head_v: 4,
+        head_dim_k: 32,
+        head_dim_v: 48,
+        n_conv: 2,
+        out_order: HeadOrder::Grouped,
+    },
+    DeltaShape {
+        n_head_k: 3,
+        n_head_v: 3,
+        head_dim_k: 21,
+        head_dim_v: 84,
+        n_conv: 1,
+        out_order: HeadOrder::Grouped,
+    },
+    DeltaShape {
+        n_head_k: 1,
+        n_head_v: 4,
+        head_dim_k: 6,
+        head_dim_v: 130,
+        n_conv: 6,
+        out_order: HeadOrder::Grouped,
+    },
+    DeltaShape {
+        n_head_k: 2,
+        n_head_v: 8,
+        head_dim_k: 128,
+        head_dim_v: 128,
+        n_conv: 4,
+        out_order: HeadOrder::Grouped,
+    },
+    DeltaShape {
+        n_head_k: 2,
+        n_head_v: 6,
+        head_dim_k: 16,
+        head_dim_v: 20,
+        n_conv: 4,
+        out_order: HeadOrder::Tiled,
+    },
 ];
 
 /// Inputs of `n_token` tokens, the first at position `pos`.
@@ -91,11 +134,12 @@ impl Case {
 
     /// Spec 2.5 in f64; outputs and the last states.
     fn exact(&self) -> (Vec<f32>, States) {
-        let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv } = self.shape;
+        let DeltaShape { n_head_k, n_head_v, head_dim_k: dk, head_dim_v: dv, n_conv, .. } = self.shape;
+        let n_value = n_head_v / n_head_k;
         let n_channel = self.shape.n_channel();
         let rows = [&self.states.0[..], &self.qkv].concat();
         let mut state: Vec<f64> = self.states.1.iter().map(|&x| x as f64).collect();
-        let mut out = Vec::new();
+        let mut out = vec![0.0; self.n_token * n_head_v * dv];
         for t in 0..self.n_token {
             let silu = |x: f64| x / (1.0 + (-x).exp());
             let tap = |j: usize, c: usize| {
@@ -107,7 +151,11 @@ impl Case {
                     let norm = (x.iter().map(|x| x * x).sum::<f64>() + 1e-6).sqrt();
                     x.iter().map(|x| x / norm).collect()
                 };
-                let key = head / (n_head_v / n_head_k);
+                let key = head / n_value;
+                let place = match self.shape.out_order {
+                    HeadOrder::Grouped => head,
+                    HeadOrder::Tiled => head % n_value * n_head_k + key,
+                };
                 let (q, k) = (unit(&conv[key * dk..][..dk]), unit(&conv[(n_head_k + key) * dk..][..dk]));
                 let v = &conv[2 * n_head_k * dk + head * dv..][..dv];
                 let beta = 1.0 / (1.0 + (-self.b[t * n_head_v + head] as f64).exp());
@@ -126,7 +174,7 @@ impl Case {
                 let z = &self.z[(t * n_head_v + head) * dv..];
                 for c in 0..dv {
                     let normed = o[c] / (mean + self.eps as f64).sqrt() * self.norm[c] as f64;
-                    out.push((normed * silu(z[c] as f64)) as f32);
+                    out[(t * n_head_v + place) * dv + c] = (normed * silu(z[c] as f64)) as f32;
                 }
             }
         }
@@ -168,7 +216,7 @@ fn any_piece_from_any_position_agrees_with_f64() {
 #[test]
 fn chunked_and_recurrent_agree_with_f64() {
     // Breaks if taps are reversed, the chunked form drifts from the recurrence or starts from a wrong state, or a head
-    // reads another's key, state, decay or gate.
+    // reads another's key, state, decay or gate, or its output lands in another's place.
     for shape in SHAPES {
         for n_token in [1, 2, 63, 64, 65, 150] {
             let case = Case::new(shape, n_token, n_token as u64);
@@ -279,7 +327,14 @@ fn extreme_gates_saturate() {
 #[test]
 fn thousands_of_tokens_stay_with_f64() {
     // Breaks if rounding errors grow with the length.
-    let shape = DeltaShape { n_head_k: 1, n_head_v: 2, head_dim_k: 64, head_dim_v: 64, n_conv: 4 };
+    let shape = DeltaShape {
+        n_head_k: 1,
+        n_head_v: 2,
+        head_dim_k: 64,
+        head_dim_v: 64,
+        n_conv: 4,
+        out_order: HeadOrder::Grouped,
+    };
     let mut case = Case::new(shape, 4096, 16).without_norm();
     cpus_2().iter().for_each(|cpu| case.check(cpu, "long"));
     case.decay.fill(1e-3);

@@ -1,7 +1,7 @@
 //! Routed and shared experts.
 
 use kernels::{Backend, Cpu, ExpertJob, Reference, SharedJob};
-use quant::{Format, Matrix};
+use quant::{Block, Format, Matrix};
 
 use crate::common::{Random, assert_close, assert_same, cpus, is_fused, name};
 
@@ -37,10 +37,19 @@ impl Expert {
 fn experts_agree_with_the_reference_and_with_themselves_in_pieces() {
     // Breaks if a pair reads or writes the wrong row, a format mix picks the wrong layout, or an expert's result
     // depends on what else is in the call.
-    let (d_model, d_ff) = (384, 128);
-    let formats =
+    let block = Format::Block;
+    let floats =
         [[A4; 3], [A4, A8, A3], [A8, A8, A4], [A3, A4, Format::Bf16], [Format::F16, Format::F32, A8]];
-    for counts in [[1, 1, 1, 1, 1], [1, 0, 3, 0, 2], [17, 1, 0, 9, 40]] {
+    let blocks = [
+        [block(Block::Q4K), block(Block::Q4K), block(Block::Q6K)],
+        [block(Block::Q4K), block(Block::Q5K), block(Block::Q8_0)],
+        [Format::Mxfp4; 3],
+        [block(Block::Iq4Xs), block(Block::Iq4Xs), Format::Fp8],
+        [block(Block::Iq2Xs), block(Block::Q3K), Format::Nvfp4],
+    ];
+    let counts = [[1, 1, 1, 1, 1], [1, 0, 3, 0, 2], [17, 1, 0, 9, 40]];
+    let cases = counts.map(|counts| [(floats, 384, 128, counts), (blocks, 512, 256, counts)]);
+    for (formats, d_model, d_ff, counts) in cases.into_iter().flatten() {
         let mut random = Random::new(counts[0] as u64);
         let experts: Vec<Expert> =
             formats.iter().map(|&f| Expert::new(&mut random, f, d_model, d_ff)).collect();

@@ -6,3 +6,4 @@ mod delta_net;
 mod ffn;
 mod pointwise;
 mod products;
+mod stored;

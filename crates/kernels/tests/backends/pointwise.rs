@@ -1,8 +1,8 @@
 //! Norms and sums.
 
 use kernels::{
-    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, KvFormat, Precision,
-    Reference, Rows,
+    AttentionShape, Backend, DeltaInputs, DeltaShape, DeltaWeights, ExpertJob, HeadOrder, KvFormat,
+    Precision, Reference, Rows,
 };
 use quant::Format;
 
@@ -66,7 +66,14 @@ fn no_tokens_change_nothing() {
     let down = random.matrix(Format::F32, 64, 8);
     let (x, weight) = (random.normals(64), random.normals(64));
     let attention = AttentionShape { n_head: 2, n_head_kv: 1, head_dim: 32, gated: false };
-    let delta = DeltaShape { n_head_k: 1, n_head_v: 1, head_dim_k: 8, head_dim_v: 8, n_conv: 3 };
+    let delta = DeltaShape {
+        n_head_k: 1,
+        n_head_v: 1,
+        head_dim_k: 8,
+        head_dim_v: 8,
+        n_conv: 3,
+        out_order: HeadOrder::Grouped,
+    };
     for cpu in cpus() {
         let mut out = x.clone();
         cpu.matmul(&mut [(&w, &mut out)], &x, 0, 0, Precision::Setting);

@@ -1,6 +1,7 @@
 //! Gated full attention (spec 2.4), and the plain attention of Qwen3-MoE.
 
 use kernels::{Backend, Precision};
+use store::Input;
 
 use super::{OTHER_STATE, Pass, shares};
 use crate::session::{LayerState, Session, attention_shape};
@@ -16,6 +17,7 @@ impl<B: Backend> Pass<'_, B> {
         sessions: &mut [&mut Session<B>],
         lap: &mut Lap,
     ) {
+        self.observe(Some(layer), Input::Mixer, self.n_token);
         let (s, n) = (&mut *self.scratch, self.n_token);
         let shape = attention_shape(self.config);
         let projections = &mut [(&w.q, &mut s.proj), (&w.k, &mut s.k), (&w.v, &mut s.v)];
@@ -23,7 +25,7 @@ impl<B: Backend> Pass<'_, B> {
         lap.end(self.backend, self.timing, layer, Phase::Projections);
 
         let norms = (&w.q_norm, &w.k_norm, self.config.rms_norm_eps as f32);
-        for (rows, state) in shares(sessions, layer, n / self.n_session) {
+        for (rows, state, _) in shares(sessions, layer, n / self.n_session) {
             let LayerState::Attention(kv) = state else { unreachable!("{OTHER_STATE}") };
             let qkv = (&mut s.proj, &mut s.k, &s.v);
             self.backend.attention_prepare(shape, self.rope, norms, qkv, kv, rows);
@@ -31,6 +33,8 @@ impl<B: Backend> Pass<'_, B> {
         }
         lap.end(self.backend, self.timing, layer, Phase::Mixing);
 
+        self.observe(Some(layer), Input::MixerOut, n);
+        let s = &mut *self.scratch;
         self.backend.matmul(&mut [(&w.o, &mut s.y)], &s.mixed, 0, n, Precision::Setting);
     }
 }

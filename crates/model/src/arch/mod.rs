@@ -25,9 +25,11 @@ use stream::ExpertStream;
 use crate::ModelError;
 use crate::engine::Prefetch;
 use crate::error::check_backend;
+use crate::observe::Observer;
 use crate::routing::Routing;
 use crate::scratch::Scratch;
 use crate::session::{LayerState, Session, well};
+use crate::state::Waypoints;
 use crate::timing::{Lap, Phase, Timing};
 use crate::weights::{Mixer, Weights};
 
@@ -48,6 +50,8 @@ pub(crate) struct Pass<'a, B: Backend> {
     pub(crate) prefetch: Prefetch,
     /// Does somebody want to see what happens between the layers?
     pub(crate) is_watched: bool,
+    /// Is shown the inputs of the matrices.
+    pub(crate) observer: Option<&'a mut Observer>,
     /// Sessions that have tokens in the batch, each as many; those that fail leave it.
     pub(crate) n_session: usize,
     /// Tokens in the batch; after the last layer, those whose output is wanted.
@@ -63,15 +67,16 @@ pub(crate) struct Pass<'a, B: Backend> {
 /// What a session of another model would have.
 const OTHER_STATE: &str = "a session is made from the engine's own configuration";
 
-/// The rows and the state of a layer of each session of a batch with `n_each` tokens of each.
+/// The rows and the state of a layer of each session of a batch with `n_each` tokens of each, and what is to be
+/// remembered on the way.
 fn shares<'a, B: Backend>(
     sessions: &'a mut [&mut Session<B>],
     layer: usize,
     n_each: usize,
-) -> impl Iterator<Item = (Rows, &'a mut LayerState<B>)> {
+) -> impl Iterator<Item = (Rows, &'a mut LayerState<B>, &'a mut Waypoints)> {
     well(sessions).enumerate().map(move |(i, session)| {
         let rows = Rows { first: i * n_each, pos: session.pos(), n_token: n_each };
-        (rows, &mut session.layers[layer])
+        (rows, &mut session.layers[layer], &mut session.way)
     })
 }
 

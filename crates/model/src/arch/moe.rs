@@ -14,6 +14,7 @@ use stream::{ExpertStream, Lease};
 use super::Pass;
 use crate::ModelError;
 use crate::engine::Prefetch;
+use crate::observe::observe_experts;
 use crate::routing::Grouped;
 use crate::timing::{Lap, Phase};
 use crate::weights::{Moe, Shared};
@@ -71,6 +72,8 @@ impl<B: Backend> Pass<'_, B> {
     ) -> Result<(), ModelError> {
         let mut moe = std::mem::take(self.moe);
         moe.failed.clear();
+        self.observe(Some(layer), store::Input::Experts, self.n_token);
+        self.observe_shared(layer, w);
         self.route(w, Input::Layer, self.n_token);
         // Behind the rows of the routed experts.
         let (n, k) = (self.n_token, self.n_expert_used);
@@ -209,6 +212,10 @@ impl<B: Backend> Pass<'_, B> {
                     ExpertJob { gate, up, down, rows: grouped.rows_of(place) }
                 };
                 let jobs: ArrayVec<ExpertJob<'_>, N_JOB_MAX> = lease.ready().iter().map(job).collect();
+                if let Some(observer) = &mut self.observer {
+                    let experts = lease.ready().iter().map(|&place| lease.experts()[place]);
+                    observe_experts(observer, self.backend, layer, experts.zip(&jobs), &self.scratch.h);
+                }
                 self.backend.experts(&jobs, shared.take(), &self.scratch.h, &mut self.scratch.routed);
             }
             // A prompt uses almost all: it pushes out nothing.

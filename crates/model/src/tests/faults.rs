@@ -52,7 +52,7 @@ fn a_lasting_read_error_names_the_expert_and_poisons_the_session() {
     let (mut engine, broken) = rig(&packed, u32::MAX);
     let mut session = engine.session(N_CTX);
     logits_of(&mut engine, &mut session, &ids[..70]).unwrap();
-    let snapshot = engine.snapshot(&session).unwrap();
+    let state = engine.state(&session).unwrap().bytes;
     broken.store(true, Ordering::Relaxed);
     let error = logits_of(&mut engine, &mut session, &ids[70..]).unwrap_err();
     let ModelError::Stream(StreamError::Read { file, layer, .. }) = &error else { panic!("{error}") };
@@ -61,7 +61,7 @@ fn a_lasting_read_error_names_the_expert_and_poisons_the_session() {
     assert!(matches!(logits_of(&mut engine, &mut session, &[1]), Err(ModelError::Poisoned { .. })));
 
     let expected = logits_in_calls(&mut engine, &ids, &[70, 80]);
-    engine.rewind(&mut session, &snapshot).unwrap();
+    engine.resume(&mut session, &ids[..70], &state).unwrap();
     let got = logits_of(&mut engine, &mut session, &ids[70..]).unwrap();
     assert_same_bits(&got, &expected[70..], "after the drive came back");
 }

@@ -146,11 +146,32 @@ fn sessions_on_a_gpu_are_saved_and_restored() {
     let mut engine = setup.engine_on(gpu, &packed.store);
     let mut session = engine.session(N_CTX);
     logits_of(&mut engine, &mut session, &ids[..90]).unwrap();
-    let mut saved = Vec::new();
-    engine.save(&session, &mut saved).unwrap();
+    let saved = Saved::of(&engine, &session).unwrap();
     let expected = logits_of(&mut engine, &mut session, &ids[90..]).unwrap();
-    let mut restored = engine.restore(&mut saved.as_slice(), N_CTX).unwrap();
+    let mut restored = engine.session(N_CTX);
+    saved.load(&engine, &mut restored, 64).unwrap();
     assert_same_bits(&logits_of(&mut engine, &mut restored, &ids[90..]).unwrap(), &expected, "restored");
+    // The same in one call, with states on the way.
+    let mut session = engine.session(N_CTX);
+    let expected = logits_of(&mut engine, &mut session, &ids).unwrap();
+    let mut session = engine.session(N_CTX);
+    session.keep_states_at(&[64, 70, 128]);
+    let got = logits_of(&mut engine, &mut session, &ids).unwrap();
+    assert_same_bits(&got, &expected, "with states on the way");
+    let mut states = session.take_states();
+    // The last one changes keys and values behind it: its chunk is cut.
+    states.swap(1, 2);
+    for state in states {
+        engine.resume(&mut session, &ids[..state.pos], &state.bytes).unwrap();
+        let got = logits_of(&mut engine, &mut session, &ids[state.pos..]).unwrap();
+        if state.pos % 64 == 0 {
+            assert_same_bits(&got, &expected[state.pos..], "from a state on the way");
+        } else {
+            let wide = |row: &Vec<f32>| row.iter().map(|&x| f64::from(x)).collect();
+            let expected: Vec<Vec<f64>> = expected[state.pos..].iter().map(wide).collect();
+            assert!(max_diff(&got, &expected) <= 1e-4, "from {}", state.pos);
+        }
+    }
 }
 
 /// What a device that breaks after `n_layer` layers of the calls leaves behind.
@@ -180,10 +201,10 @@ fn check_broken(packed: &Packed, ids: &[u32], calls: &[usize], expected: &[Vec<f
     assert!(matches!(error, ModelError::Backend { .. }), "{what}: {error}");
     assert_same_bits(&got, &expected[..got.len()], &what);
     assert!(matches!(logits_of(&mut engine, &mut session, &[1]), Err(ModelError::Poisoned { .. })), "{what}");
-    assert!(engine.save(&session, &mut Vec::new()).is_err(), "{what}");
+    assert!(Saved::of(&engine, &session).is_err(), "{what}");
     let mut fresh = engine.session(N_CTX);
-    assert!(matches!(engine.snapshot(&fresh), Err(ModelError::Backend { .. })), "{what}");
-    assert!(matches!(engine.save(&fresh, &mut Vec::new()), Err(ModelError::Backend { .. })), "{what}");
+    assert!(matches!(engine.state(&fresh), Err(ModelError::Backend { .. })), "{what}");
+    assert!(matches!(engine.read_kv(&fresh, 0..0, &mut []), Err(ModelError::Backend { .. })), "{what}");
     assert!(matches!(logits_of(&mut engine, &mut fresh, &[1]), Err(ModelError::Backend { .. })), "{what}");
 }
 

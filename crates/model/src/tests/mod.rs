@@ -2,8 +2,18 @@
 
 mod batches;
 mod faults;
+mod forms;
+mod gguf;
 mod golden;
 mod gpu;
 mod identity;
+mod observe;
+mod prefixes;
 mod rig;
 mod sessions;
+
+/// GGUF files for tests: the same as those of `convert`'s own.
+#[path = "../../../convert/tests/common/gguf.rs"]
+mod gguf_files;
+#[path = "../../../convert/tests/common/random.rs"]
+mod random;

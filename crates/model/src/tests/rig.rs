@@ -1,16 +1,17 @@
 //! Packing the committed checkpoints, loading them in every way, and comparing logits.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::path::{Path, PathBuf};
 
 use convert::{Bits, Checkpoint, PackOptions};
 use kernels::{Backend, Cpu, KvFormat};
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
-use store::{Blob, Store};
+use store::{Blob, LayerKind, Store};
 use stream::{CacheMode, ExpertStream, Reader, RecordFile, StreamOptions, Tuning};
 
 use crate::engine::record_files;
+use crate::session::attention_shape;
 use crate::{Engine, EngineOptions, Logits, ModelError, Prefetch, Session};
 
 /// Longest context any test needs.
@@ -69,6 +70,11 @@ pub(super) fn pack(checkpoint: &str, bits: Bits) -> Packed {
     let options = PackOptions { bits, ..PackOptions::default() };
     convert::pack(&source, &out, &options, &mut |_| {}).unwrap();
     Packed { store: Store::open(&out).unwrap(), _dir: dir }
+}
+
+/// `tests/golden/<checkpoint>` as a store, where it is.
+pub(super) fn in_place(checkpoint: &str) -> Store {
+    Checkpoint::open(&golden_dir().join(checkpoint)).unwrap().in_place().unwrap()
 }
 
 /// How to run a model.
@@ -167,6 +173,13 @@ pub(super) fn try_logits_in_calls<B: Backend>(
     Ok(all)
 }
 
+/// Standard deviation of a table.
+pub(super) fn spread(table: &[Vec<f64>]) -> f64 {
+    let n = table.iter().map(Vec::len).sum::<usize>() as f64;
+    let mean = table.iter().flatten().sum::<f64>() / n;
+    (table.iter().flatten().map(|x| (x - mean).powi(2)).sum::<f64>() / n).sqrt()
+}
+
 /// Largest difference between two tables.
 pub(super) fn max_diff(got: &[Vec<f32>], expected: &[Vec<f64>]) -> f64 {
     assert_eq!(got.len(), expected.len());
@@ -178,4 +191,54 @@ pub(super) fn max_diff(got: &[Vec<f32>], expected: &[Vec<f64>]) -> f64 {
 pub(super) fn assert_same_bits(got: &[Vec<f32>], expected: &[Vec<f32>], what: &str) {
     let bits = |t: &[Vec<f32>]| t.iter().flatten().map(|v| v.to_bits()).collect::<Vec<_>>();
     assert!(bits(got) == bits(expected), "{what}: logits differ in bits");
+}
+
+/// A session as bytes: what a cache of prefixes keeps.
+pub(super) struct Saved {
+    ids: Vec<u32>,
+    kv: Vec<u8>,
+    pub(super) state: Vec<u8>,
+}
+
+impl Saved {
+    /// Copies `session`.
+    pub(super) fn of<B: Backend>(engine: &Engine<B>, session: &Session<B>) -> Result<Self, ModelError> {
+        let pos = session.pos();
+        Ok(Self {
+            ids: session.ids().to_vec(),
+            kv: kv_of(engine, session, 0..pos)?,
+            state: engine.state(session)?.bytes,
+        })
+    }
+
+    /// Takes `session` to where the copied one was, in pieces of `n_piece` positions.
+    pub(super) fn load<B: Backend>(
+        &self,
+        engine: &Engine<B>,
+        session: &mut Session<B>,
+        n_piece: usize,
+    ) -> Result<(), ModelError> {
+        let (n, n_layer) = (self.ids.len(), engine.config().n_layer_of(LayerKind::FullAttention));
+        let n_position = self.kv.len() / (n * n_layer).max(1);
+        for start in (0..n).step_by(n_piece) {
+            let end = n.min(start + n_piece);
+            let of =
+                |layer: usize| &self.kv[(layer * n + start) * n_position..(layer * n + end) * n_position];
+            engine.write_kv(session, start..end, &(0..n_layer).map(of).collect::<Vec<_>>().concat())?;
+        }
+        engine.resume(session, &self.ids, &self.state)
+    }
+}
+
+/// Keys and values of `positions`.
+pub(super) fn kv_of<B: Backend>(
+    engine: &Engine<B>,
+    session: &Session<B>,
+    positions: Range<usize>,
+) -> Result<Vec<u8>, ModelError> {
+    let shape = attention_shape(engine.config());
+    let n_layer = engine.config().n_layer_of(LayerKind::FullAttention);
+    let mut kv = vec![0; n_layer * positions.len() * engine.kv_format().position_bytes(shape)];
+    engine.read_kv(session, positions, &mut kv)?;
+    Ok(kv)
 }

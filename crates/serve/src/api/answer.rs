@@ -8,7 +8,7 @@ use generate::{
 use crate::api::thinking::Thinking;
 use crate::api::tokens::{Chosen, OpenTokens};
 use crate::app::App;
-use crate::engine::{CallUpdate, Done, Failure, FailureKind, Job, Update, Updates};
+use crate::engine::{CacheHint, CallUpdate, Done, Failure, FailureKind, Job, Update, Updates};
 use crate::error::ApiError;
 use crate::off_thread::off_thread;
 
@@ -31,6 +31,7 @@ pub(crate) struct Wishes {
     pub(crate) wants_timings: bool,
     /// Ends of turns do not end the answer.
     pub(crate) ignores_stop_ids: bool,
+    pub(crate) hint: CacheHint,
 }
 
 /// What an answer is made from.
@@ -83,12 +84,15 @@ impl App {
             output,
             constraint,
         };
+        let borders = self.text().message_borders(&prompt.ids);
         let job = |choice: usize| {
             let mut options = base.clone();
             options.sampling.seed = options.sampling.seed.wrapping_add(choice as u64);
             Job {
                 prompt: prompt.ids.clone(),
                 n_settled,
+                borders: borders.clone(),
+                hint: wishes.hint.clone(),
                 options,
                 wants_progress: wishes.wants_progress,
                 wants_timings: wishes.wants_timings,

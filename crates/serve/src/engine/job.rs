@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use generate::{Channel, Finish, GenerateOptions, TokenLogprob};
 
-use crate::engine::Counters;
+use crate::engine::{Counters, Reason, Source};
 
 /// One answer to generate.
 #[derive(Clone, Debug)]
@@ -13,6 +13,10 @@ pub struct Job {
     pub prompt: Vec<u32>,
     /// Leading tokens of it that later prompts of the same conversation will have too; 0: unknown.
     pub n_settled: usize,
+    /// Where messages begin in it, ascending; empty: unknown.
+    pub borders: Vec<usize>,
+    /// What the client says about coming back.
+    pub hint: CacheHint,
     /// How the answer is generated and read.
     pub options: GenerateOptions,
     /// Tell [`Update::Progress`].
@@ -21,16 +25,27 @@ pub struct Job {
     pub wants_timings: bool,
 }
 
+/// What a client says about what it will ask next. Nothing depends on it but time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct CacheHint {
+    /// Its name for the conversation.
+    pub key: Option<String>,
+    /// The beginning of the prompt will come back.
+    pub is_marked: bool,
+}
+
 /// What happens to a job, in order: `Started`, `Progress`es, then tokens and what they decide, then `Done`. `Failed`
 /// may come at any time. Nothing comes after `Done` or `Failed`.
 #[derive(Clone, Debug)]
 pub enum Update {
-    /// It left the queue.
+    /// It left the queue, and its prompt is about to be fed.
     Started {
         /// Tokens of the prompt.
         n_prompt: usize,
         /// Those of them that need not be fed again.
         n_cached: usize,
+        /// Those that are fed and then need not be fed again, if there is room for what is kept of them.
+        n_kept: usize,
     },
     /// More of the prompt was fed. Left out when the reader is slow.
     Progress {
@@ -107,6 +122,12 @@ pub struct Timings {
     pub n_prompt: usize,
     /// Those of them that were not fed again.
     pub n_cached: usize,
+    /// Where these come from; `None` if there are none.
+    pub source: Option<Source>,
+    /// Why it is not more, if there was more to feed than what is new in any case.
+    pub reason: Option<Reason>,
+    /// Those that were fed and then kept.
+    pub n_kept: usize,
     /// From leaving the queue to the first logits.
     pub prompt_time: Duration,
     /// Tokens chosen.

@@ -6,11 +6,13 @@
 mod job;
 mod model;
 mod queue;
+mod reuse;
 mod running;
 mod scheduler;
 mod slot;
 
-pub use job::{CallUpdate, Done, Failure, FailureKind, Job, Timings, Update};
+pub use job::{CacheHint, CallUpdate, Done, Failure, FailureKind, Job, Timings, Update};
 pub use model::{Counters, Model};
 pub use queue::{Queue, Refused, Ticket, Updates};
+pub use reuse::{Parting, Reason, Reuse, Source};
 pub use scheduler::{SchedulerOptions, run};

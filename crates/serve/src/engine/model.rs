@@ -1,6 +1,6 @@
 //! What the scheduler needs of a model.
 
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::time::Duration;
 
 use model::ModelError;
@@ -9,8 +9,6 @@ use model::ModelError;
 pub trait Model {
     /// One timeline of tokens.
     type Session;
-    /// A state to go back to.
-    type Snapshot;
 
     /// Rows of the head.
     fn n_vocab(&self) -> usize;
@@ -20,6 +18,11 @@ pub trait Model {
 
     /// Feeding is cut at multiples of this position, so that the result does not depend on where it was cut.
     fn n_align(&self) -> usize;
+
+    /// Tokens that are fed at once, at most: what is remembered on the way is taken after each such piece.
+    fn n_batch(&self) -> usize {
+        usize::MAX
+    }
 
     /// An empty session.
     fn open(&mut self) -> Self::Session;
@@ -51,17 +54,48 @@ pub trait Model {
     /// Some sessions failed, see [`Self::failure`]; all others were fed. If none says so, none was fed.
     fn decode(&mut self, sessions: &mut [&mut Self::Session], ids: &[u32]) -> Result<(), ModelError>;
 
-    /// Remembers where a session is.
-    ///
-    /// # Errors
-    /// It has failed.
-    fn snapshot(&self, session: &Self::Session) -> Result<Self::Snapshot, ModelError>;
+    /// Has a session remember its recurrent state at `positions` (ascending, behind the present one) when it is fed up
+    /// to them, without being cut there. In place of what was asked for before.
+    fn keep_at(&mut self, session: &mut Self::Session, positions: &[usize]);
 
-    /// Takes a session back.
+    /// What was remembered since the last call: positions and their states, without logits.
+    fn take_kept(&mut self, session: &mut Self::Session) -> Vec<(usize, Vec<u8>)>;
+
+    /// The recurrent state where a session stands, and behind it the logits there.
     ///
     /// # Errors
-    /// It was never there.
-    fn rewind(&self, session: &mut Self::Session, snapshot: &Self::Snapshot) -> Result<(), ModelError>;
+    /// The session has failed, or the device.
+    fn state(&self, session: &Self::Session) -> Result<Vec<u8>, ModelError>;
+
+    /// Copies keys and values of `positions`, as they are stored: for each layer that has them those of all positions.
+    ///
+    /// # Errors
+    /// They are not there, `out` has another length, or the device has failed.
+    fn read_kv(
+        &self,
+        session: &Self::Session,
+        positions: Range<usize>,
+        out: &mut [u8],
+    ) -> Result<(), ModelError>;
+
+    /// Replaces keys and values of `positions` by what [`Self::read_kv`] gave. The session then goes on by
+    /// [`Self::resume`] only.
+    ///
+    /// # Errors
+    /// There is no room for them, `bytes` has another length, or the device has failed.
+    fn write_kv(
+        &self,
+        session: &mut Self::Session,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) -> Result<(), ModelError>;
+
+    /// Takes a session to behind `ids`, whose keys and values are there. `state`: as [`Self::state`] or
+    /// [`Self::take_kept`] gave it.
+    ///
+    /// # Errors
+    /// `state` is not of this model, or the device has failed.
+    fn resume(&self, session: &mut Self::Session, ids: &[u32], state: &[u8]) -> Result<(), ModelError>;
 
     /// Work since the start.
     fn counters(&self) -> Counters;

@@ -6,15 +6,26 @@ use std::time::{Duration, Instant};
 
 use generate::{
     CallEvent, Channel, Event, Finish, GenerateError, GenerateOptions, Generation, Next, TextModel,
+    common_prefix,
 };
+use prefix::{Cache, Checkpoint, Kept, Point};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
-use crate::engine::slot::Timeline;
-use crate::engine::{CallUpdate, Counters, Done, Failure, FailureKind, Model, Ticket, Timings, Update};
+use crate::engine::reuse::{Reuse, View};
+use crate::engine::slot::Taken;
+use crate::engine::{
+    CallUpdate, Counters, Done, Failure, FailureKind, Model, Source, Ticket, Timings, Update,
+};
 
 /// Between two reports of progress of a prompt.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
+/// A shorter answer is read again as fast as what is kept of it.
+const N_ANSWER_MIN: usize = 16;
+/// A prompt waits for another one with the same beginning if that saves so many tokens.
+const N_LED_MIN: usize = 256;
+/// How likely it is that an answer comes back as it was generated, if templates may drop its thinking.
+const THINKING_LIKELIHOOD: f32 = 0.5;
 
 /// What is told, and to whom. What the reader has no room for waits here: at most what one token decides, because an
 /// answer does not go on before its reader does.
@@ -73,19 +84,32 @@ pub(crate) enum Step {
 
 /// An answer that is being made.
 pub(crate) struct Running<'t, M: Model> {
-    pub(crate) timeline: Timeline<M>,
+    pub(crate) session: M::Session,
     pub(crate) outbox: Outbox,
+    /// The client's name for the conversation.
+    pub(crate) key: Option<String>,
     /// When it came to the queue.
     pub(crate) queued: Instant,
     generation: Generation<'t>,
     prompt: Vec<u32>,
-    /// Where a state is remembered; 0: nowhere.
-    snapshot_pos: usize,
+    n_settled: usize,
+    borders: Vec<usize>,
+    is_marked: bool,
+    /// Where checkpoints are kept on the way through the prompt, once it has begun.
+    points: Vec<Point>,
+    /// The first piece of the prompt was fed, or is about to be.
+    has_begun: bool,
+    /// Another one was let go first, to go on from what it keeps.
+    has_waited: bool,
+    /// The prompt is no conversation: whatever goes on from the answer has it as it was generated.
+    is_raw: bool,
     /// To feed next, once the prompt is done.
     next: Vec<u32>,
     wants_progress: bool,
     wants_timings: bool,
-    n_cached: usize,
+    reuse: Reuse,
+    /// Tokens of the prompt that were fed and kept.
+    n_kept: usize,
     started: Instant,
     told: Instant,
     first_logits: Option<Instant>,
@@ -112,30 +136,37 @@ impl<'t, M: Model> Running<'t, M> {
         model: &M,
         text: &'t TextModel,
         ticket: Ticket,
-        timeline: Timeline<M>,
-    ) -> Result<Self, (GenerateError, Outbox, Timeline<M>)> {
+        taken: Taken<M>,
+    ) -> Result<Self, (GenerateError, Outbox, M::Session)> {
         let Ticket { job, updates, queued } = ticket;
-        let mut outbox = Outbox::new(updates);
+        let Taken { session, reuse } = taken;
+        let outbox = Outbox::new(updates);
+        let is_raw = job.options.output.raw;
         let thinking = if job.options.output.thinking_open { Thinking::Open } else { Thinking::Unknown };
         let generation = match new_generation(model, text, &job.prompt, job.options) {
             Ok(generation) => generation,
-            Err(error) => return Err((error, outbox, timeline)),
+            Err(error) => return Err((error, outbox, session)),
         };
-        let n_cached = model.ids(&timeline.session).len();
-        outbox.push(Update::Started { n_prompt: job.prompt.len(), n_cached });
         let now = Instant::now();
-        let snapshot_pos = job.n_settled.min(job.prompt.len() - 1) / model.n_align() * model.n_align();
         Ok(Self {
-            timeline,
+            session,
             outbox,
+            key: job.hint.key,
             queued,
             generation,
             prompt: job.prompt,
-            snapshot_pos,
+            n_settled: job.n_settled,
+            borders: job.borders,
+            is_marked: job.hint.is_marked,
+            points: Vec::new(),
+            has_begun: false,
+            has_waited: false,
+            is_raw,
             next: Vec::new(),
             wants_progress: job.wants_progress,
             wants_timings: job.wants_timings,
-            n_cached,
+            reuse,
+            n_kept: 0,
             started: now,
             told: now,
             first_logits: None,
@@ -143,6 +174,72 @@ impl<'t, M: Model> Running<'t, M> {
             thinking,
             n_counted: 0,
         })
+    }
+
+    /// Was anything of the prompt fed, or tried to?
+    pub(crate) fn has_begun(&self) -> bool {
+        self.has_begun
+    }
+
+    /// Others were fed first.
+    pub(crate) fn wait(&mut self) {
+        self.has_waited = true;
+    }
+
+    /// Will a checkpoint be kept on the way through this prompt that `other`, which has not begun, can go on from?
+    pub(crate) fn leads(&self, model: &M, other: &Self) -> bool {
+        let (pos, n_held) = (model.ids(&self.session).len(), model.ids(&other.session).len());
+        let mut ahead = self.points.iter().map(|point| point.pos).filter(|&at| pos < at);
+        let n_same = common_prefix(&self.prompt, &other.prompt);
+        self.is_prefill() && ahead.any(|at| n_held + N_LED_MIN <= at && at <= n_same)
+    }
+
+    /// The prompt is about to be fed. What others kept meanwhile is taken up, and it is settled what is kept on the
+    /// way.
+    pub(crate) fn begin(&mut self, model: &mut M, cache: Option<&mut Cache>) {
+        self.has_begun = true;
+        if let Some(cache) = cache {
+            if self.has_waited {
+                self.catch_up(model, cache);
+            }
+            let prompt = prefix::Prompt {
+                n_token: self.prompt.len(),
+                borders: &self.borders,
+                n_settled: self.n_settled,
+                n_reused: self.reuse.n_token,
+                is_marked: self.is_marked,
+            };
+            self.points = prefix::points(&prompt, cache.identity().shape);
+        }
+        // What is remembered at the very end comes with its logits.
+        let n_prompt = self.prompt.len();
+        let on_the_way = self.points.iter().map(|point| point.pos).filter(|&pos| pos < n_prompt);
+        model.keep_at(&mut self.session, &on_the_way.collect::<Vec<_>>());
+        let n_cached = self.reuse.n_token;
+        let n_kept = self.points.last().map_or(0, |point| point.pos.saturating_sub(n_cached));
+        self.outbox.push(Update::Started { n_prompt, n_cached, n_kept });
+    }
+
+    fn catch_up(&mut self, model: &mut M, cache: &mut Cache) {
+        let n_held = model.ids(&self.session).len();
+        let lookup = cache.find(&self.prompt, n_held);
+        if lookup.n_reusable <= n_held {
+            return;
+        }
+        let view = &mut View { model, session: &mut self.session };
+        let (n_token, source) = match Source::of(cache.load(&self.prompt, n_held, view)) {
+            Some((n_token, source)) if model.failure(&self.session).is_none() => (n_token, Some(source)),
+            _ => {
+                self.session = model.open();
+                (0, None)
+            }
+        };
+        self.reuse = Reuse::new(self.prompt.len(), n_token, source, lookup, None);
+    }
+
+    /// The prompt's tokens, and what of them need not be fed.
+    pub(crate) fn prompt(&self) -> (&[u32], &Reuse) {
+        (&self.prompt, &self.reuse)
     }
 
     /// Is the prompt still being fed?
@@ -164,22 +261,45 @@ impl<'t, M: Model> Running<'t, M> {
     }
 
     /// Feeds the next piece of the prompt, at most up to `chunk` tokens behind the last border. `is_wanted` is asked
-    /// now and then whether to go on.
+    /// now and then whether to go on. With a checkpoint of the whole prompt there is nothing to feed.
     pub(crate) fn prefill(
+        &mut self,
+        model: &mut M,
+        cache: Option<&mut Cache>,
+        chunk: usize,
+        is_wanted: &dyn Fn() -> bool,
+    ) -> Result<Step, GenerateError> {
+        if model.ids(&self.session).len() < self.prompt.len() {
+            self.feed_piece(model, chunk, is_wanted)?;
+            if let Some(cache) = cache {
+                self.keep(model, cache)?;
+            }
+        }
+        let pos = model.ids(&self.session).len();
+        if self.wants_progress {
+            self.outbox.push(Update::Progress { n_done: pos, elapsed: self.started.elapsed() });
+        }
+        if pos < self.prompt.len() {
+            return Ok(Step::More);
+        }
+        self.first_logits = Some(Instant::now());
+        self.choose(model)
+    }
+
+    fn feed_piece(
         &mut self,
         model: &mut M,
         chunk: usize,
         is_wanted: &dyn Fn() -> bool,
-    ) -> Result<Step, GenerateError> {
-        let (pos, n_align) = (model.ids(&self.timeline.session).len(), model.n_align());
-        let goal = if pos < self.snapshot_pos { self.snapshot_pos } else { self.prompt.len() };
-        let end = goal.min(
+    ) -> Result<(), GenerateError> {
+        let (pos, n_align) = (model.ids(&self.session).len(), model.n_align());
+        let end = self.prompt.len().min(
             (pos / n_align * n_align)
                 .saturating_add(chunk.checked_next_multiple_of(n_align).unwrap_or(usize::MAX)),
         );
         let Self { outbox, told, .. } = self;
         let (started, wants_progress) = (self.started, self.wants_progress);
-        let fed = model.feed(&mut self.timeline.session, &self.prompt[pos..end], &mut |n_done| {
+        let fed = model.feed(&mut self.session, &self.prompt[pos..end], &mut |n_done| {
             if wants_progress && PROGRESS_INTERVAL <= told.elapsed() && outbox.waiting.is_empty() {
                 *told = Instant::now();
                 // There will be another one.
@@ -191,26 +311,50 @@ impl<'t, M: Model> Running<'t, M> {
             if goes_on { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
         });
         match fed {
-            Ok(()) | Err(model::ModelError::Interrupted) => {}
-            Err(error) => return Err(error.into()),
+            Ok(()) | Err(model::ModelError::Interrupted) => Ok(()),
+            Err(error) => Err(error.into()),
         }
-        let pos = model.ids(&self.timeline.session).len();
-        if pos == self.snapshot_pos && 0 < pos {
-            self.timeline.snapshot = Some((pos, model.snapshot(&self.timeline.session)?));
+    }
+
+    /// Keeps the checkpoints that the piece that was just fed has passed.
+    fn keep(&mut self, model: &mut M, cache: &mut Cache) -> Result<(), GenerateError> {
+        let mut passed = model.take_kept(&mut self.session);
+        let n_prompt = self.prompt.len();
+        let is_at_end = model.ids(&self.session).len() == n_prompt;
+        if is_at_end && self.points.iter().any(|point| point.pos == n_prompt) {
+            passed.push((n_prompt, model.state(&self.session)?));
         }
-        if self.wants_progress {
-            self.outbox.push(Update::Progress { n_done: pos, elapsed: self.started.elapsed() });
+        for (pos, state) in passed {
+            let point = self.points.iter().find(|point| point.pos == pos);
+            let Some(&Point { likelihood, .. }) = point else { continue };
+            let checkpoint = Checkpoint { ids: &self.prompt[..pos], state, likelihood };
+            let kept = cache.keep(checkpoint, &View { model, session: &mut self.session });
+            if kept != Kept::NoRoom {
+                self.n_kept = pos.saturating_sub(self.reuse.n_token);
+            }
         }
-        if pos < self.prompt.len() {
-            return Ok(Step::More);
+        Ok(())
+    }
+
+    /// Keeps the end of the answer if it is likely that somebody goes on from it as it was generated.
+    pub(crate) fn keep_answer(&mut self, model: &M, cache: &mut Cache) {
+        let n_token = self.generation.generated().len();
+        if self.is_prefill() || n_token == 0 || (!self.is_raw && n_token < N_ANSWER_MIN) {
+            return;
         }
-        self.first_logits = Some(Instant::now());
-        self.choose(model)
+        let Ok(mut state) = model.state(&self.session) else { return };
+        // Nobody asks for the token after the last again.
+        state.truncate(cache.identity().shape.state_bytes);
+        let has_thought = 0 < self.thinking.count(n_token);
+        let likelihood = if has_thought { THINKING_LIKELIHOOD } else { 1.0 };
+        let ids = model.ids(&self.session).to_vec();
+        let checkpoint = Checkpoint { ids: &ids, state, likelihood };
+        cache.keep(checkpoint, &View { model, session: &mut self.session });
     }
 
     /// Feeds tokens that are certain, several at once.
     pub(crate) fn feed_next(&mut self, model: &mut M) -> Result<Step, GenerateError> {
-        match model.feed(&mut self.timeline.session, &self.next, &mut |_| ControlFlow::Continue(())) {
+        match model.feed(&mut self.session, &self.next, &mut |_| ControlFlow::Continue(())) {
             Ok(()) => self.choose(model),
             Err(error) => Err(error.into()),
         }
@@ -218,11 +362,11 @@ impl<'t, M: Model> Running<'t, M> {
 
     /// Chooses from the logits that there are now.
     pub(crate) fn choose(&mut self, model: &M) -> Result<Step, GenerateError> {
-        let pos = model.ids(&self.timeline.session).len();
+        let pos = model.ids(&self.session).len();
         let n_before = self.generation.generated().len();
         let (outbox, thinking) = (&mut self.outbox, &mut self.thinking);
         let mut n_token = n_before;
-        let next = self.generation.next(model.logits(&self.timeline.session), pos, &mut |event| {
+        let next = self.generation.next(model.logits(&self.session), pos, &mut |event| {
             n_token += usize::from(matches!(event, Event::Token { .. }));
             thinking.see(&event, n_token);
             outbox.waiting.extend(update(event));
@@ -273,13 +417,16 @@ impl<'t, M: Model> Running<'t, M> {
         let first = self.first_logits.unwrap_or_else(Instant::now);
         Timings {
             n_prompt: self.prompt.len(),
-            n_cached: self.n_cached,
+            n_cached: self.reuse.n_token,
+            source: self.reuse.source,
+            reason: self.reuse.reason(self.prompt.len()),
+            n_kept: self.n_kept,
             prompt_time: first - self.started,
             n_generated: self.generation.generated().len(),
             generate_time: first.elapsed(),
             counters: self.counters,
             n_ctx: model.n_ctx(),
-            n_ctx_used: model.ids(&self.timeline.session).len(),
+            n_ctx_used: model.ids(&self.session).len(),
         }
     }
 }

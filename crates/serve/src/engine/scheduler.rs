@@ -8,10 +8,11 @@
 use std::time::{Duration, Instant};
 
 use generate::{GenerateError, TextModel};
+use prefix::Cache;
 
 use crate::engine::running::{Outbox, Running, Step};
 use crate::engine::slot::Slots;
-use crate::engine::{FailureKind, Model, Queue, Ticket};
+use crate::engine::{FailureKind, Job, Model, Queue, Ticket};
 use crate::metrics::Metrics;
 
 /// While nothing can be done but to wait for readers.
@@ -30,6 +31,8 @@ pub struct SchedulerOptions {
     pub answer_time: Duration,
     /// A reader that takes nothing for so long gets no more.
     pub stall_time: Duration,
+    /// Tell the log of each prompt what of it was there, and why it is not more.
+    pub is_verbose: bool,
 }
 
 impl Default for SchedulerOptions {
@@ -39,15 +42,18 @@ impl Default for SchedulerOptions {
             n_chunk: 512,
             answer_time: Duration::from_secs(6 * 3600),
             stall_time: Duration::from_secs(60),
+            is_verbose: false,
         }
     }
 }
 
-/// Runs jobs from `queue` until it is closed and all are done.
+/// Runs jobs from `queue` until it is closed and all are done. `cache`: of prefixes of prompts; without it each prompt
+/// is fed as a whole.
 pub fn run<M: Model>(
     model: &mut M,
     text: &TextModel,
     queue: &Queue,
+    cache: Option<Cache>,
     options: SchedulerOptions,
     metrics: &Metrics,
 ) {
@@ -56,6 +62,7 @@ pub fn run<M: Model>(
         model,
         text,
         queue,
+        cache,
         options,
         metrics,
         slots,
@@ -65,6 +72,10 @@ pub fn run<M: Model>(
         owed: Duration::ZERO,
     };
     while scheduler.step() {}
+    if let Some(cache) = &mut scheduler.cache {
+        cache.flush();
+    }
+    scheduler.tell_cache();
     queue.set_free(0);
 }
 
@@ -72,6 +83,7 @@ struct Scheduler<'a, M: Model> {
     model: &'a mut M,
     text: &'a TextModel,
     queue: &'a Queue,
+    cache: Option<Cache>,
     options: SchedulerOptions,
     metrics: &'a Metrics,
     slots: Slots<M>,
@@ -109,6 +121,10 @@ impl<'a, M: Model> Scheduler<'a, M> {
                 return false;
             }
             self.model.pause();
+            if let Some(cache) = &mut self.cache {
+                cache.pause();
+            }
+            self.tell_cache();
             self.queue.wait(IDLE_POLL);
         } else {
             std::thread::sleep(STALL_POLL);
@@ -138,12 +154,13 @@ impl<'a, M: Model> Scheduler<'a, M> {
 
     fn start(&mut self, ticket: Ticket) {
         self.metrics.started(ticket.queued.elapsed());
-        let timeline = self.slots.take(self.model, &ticket.job.prompt);
-        match Running::start(self.model, self.text, ticket, timeline) {
+        let Job { prompt, hint, .. } = &ticket.job;
+        let taken = self.slots.take(self.model, self.cache.as_mut(), prompt, hint.key.as_deref());
+        match Running::start(self.model, self.text, ticket, taken) {
             Ok(running) => self.running.push(running),
-            Err((error, mut outbox, timeline)) => {
+            Err((error, mut outbox, session)) => {
                 outbox.fail(FailureKind::Engine, error.to_string());
-                self.slots.give_back(timeline);
+                self.slots.give_back(session, None, self.cache.is_some());
                 self.leaving.push(outbox);
                 self.metrics.failed();
             }
@@ -190,36 +207,75 @@ impl<'a, M: Model> Scheduler<'a, M> {
 
     /// Takes an answer out; its session is kept if it is sound.
     fn remove(&mut self, i: usize, is_sound: bool) {
-        let Running { timeline, mut outbox, .. } = self.running.swap_remove(i);
-        if is_sound && self.model.failure(&timeline.session).is_none() {
-            self.slots.give_back(timeline);
+        let mut running = self.running.swap_remove(i);
+        if is_sound && self.model.failure(&running.session).is_none() {
+            if let Some(cache) = &mut self.cache {
+                running.keep_answer(self.model, cache);
+            }
+            self.slots.give_back(running.session, running.key, self.cache.is_some());
         } else {
             self.slots.give_up();
         }
-        if !outbox.flush() {
-            self.leaving.push(outbox);
+        if !running.outbox.flush() {
+            self.leaving.push(running.outbox);
         }
+        self.tell_cache();
         self.model.pause();
+    }
+
+    /// What the cache has to tell.
+    fn tell_cache(&mut self) {
+        if let Some(cache) = &mut self.cache {
+            self.metrics.set_cache(&cache.stats());
+            for warning in cache.take_warnings() {
+                eprintln!("warning: {warning}");
+            }
+        }
+    }
+
+    /// Whose prompt is fed next. One that begins as another one that is being fed waits for what is kept of that.
+    fn next_prompt(&mut self) -> Option<usize> {
+        let n = self.running.len();
+        let prompts = (0..n).map(|k| (self.turn + k) % n).filter(|&i| self.running[i].is_prefill());
+        let (led, ready): (Vec<usize>, Vec<usize>) = prompts.partition(|&i| {
+            let running = &self.running[i];
+            !running.has_begun() && self.running.iter().any(|other| other.leads(self.model, running))
+        });
+        for i in led {
+            self.running[i].wait();
+        }
+        ready.first().copied()
+    }
+
+    fn begin(&mut self, i: usize) {
+        let running = &mut self.running[i];
+        running.begin(self.model, self.cache.as_mut());
+        let (prompt, reuse) = running.prompt();
+        self.metrics.reused(reuse.source, reuse.reason(prompt.len()));
+        if self.options.is_verbose {
+            eprintln!("{}", reuse.line(prompt, self.text.tokenizer()));
+        }
     }
 
     /// Feeds a piece of the prompt whose turn it is: all of it if there is nobody else, be it one whose reader is slow
     /// just now.
     fn prefill(&mut self) {
         let n = self.running.len();
-        let Some(i) = (0..n).map(|k| (self.turn + k) % n).find(|&i| self.running[i].is_prefill()) else {
-            return;
-        };
+        let Some(i) = self.next_prompt() else { return };
+        if !self.running[i].has_begun() {
+            self.begin(i);
+        }
         self.turn = (i + 1) % n;
         let is_alone = n == 1;
-        let chunk = if is_alone { usize::MAX } else { self.options.n_chunk };
+        let chunk = if is_alone { self.model.n_batch() } else { self.options.n_chunk };
         let (queue, n_free) = (self.queue, self.slots.n_free());
         let deadline = |queue: &Queue| queue.closed().is_none_or(|deadline| Instant::now() < deadline);
         let is_wanted = || deadline(queue) && !(is_alone && 0 < n_free && 0 < queue.n_waiting());
         let before = self.model.counters();
         let running = &mut self.running[i];
-        let n_before = self.model.ids(&running.timeline.session).len();
-        let stepped = running.prefill(self.model, chunk, &is_wanted);
-        let n_fed = self.model.ids(&running.timeline.session).len().saturating_sub(n_before);
+        let n_before = self.model.ids(&running.session).len();
+        let stepped = running.prefill(self.model, self.cache.as_mut(), chunk, &is_wanted);
+        let n_fed = self.model.ids(&running.session).len().saturating_sub(n_before);
         let used = self.model.counters().since(&before);
         running.add(&used);
         self.metrics.fed_prompt(n_fed);
@@ -264,19 +320,19 @@ impl<'a, M: Model> Scheduler<'a, M> {
         for (i, running) in self.running.iter_mut().enumerate() {
             if batch.contains(&i) {
                 ids.extend(running.single());
-                sessions.push(&mut running.timeline.session);
+                sessions.push(&mut running.session);
             }
         }
         let decoded = self.model.decode(&mut sessions, &ids);
         let used = self.model.counters().since(&before);
         // Which sessions an error is about, they say themselves; if none does, it is about all.
-        let failure = |model: &M, i: usize| model.failure(&self.running[i].timeline.session);
+        let failure = |model: &M, i: usize| model.failure(&self.running[i].session);
         let is_of_some = batch.iter().any(|&i| failure(self.model, i).is_some());
         for &i in batch {
             let error = match &decoded {
                 Ok(()) => None,
                 Err(error) if !is_of_some => Some(error.to_string()),
-                Err(_) => self.model.failure(&self.running[i].timeline.session),
+                Err(_) => self.model.failure(&self.running[i].session),
             };
             let running = &mut self.running[i];
             running.add(&used);

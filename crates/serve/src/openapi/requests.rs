@@ -82,6 +82,10 @@ pub(super) struct ChatCompletionRequest {
     repetition_penalty: Option<f32>,
     /// Start of the random sequence.
     seed: Option<i64>,
+    /// A name for the conversation: its next request finds the work of this one sooner.
+    prompt_cache_key: Option<String>,
+    /// The beginning of the prompt will come back. How long what is kept stays is the server's to say.
+    prompt_cache_retention: Option<String>,
     /// Tell how far the prompt is, in a stream.
     return_progress: Option<bool>,
 }
@@ -135,6 +139,10 @@ pub(super) struct CompletionRequest {
     top_p: Option<f32>,
     /// Start of the random sequence.
     seed: Option<i64>,
+    /// A name for the conversation: its next request finds the work of this one sooner.
+    prompt_cache_key: Option<String>,
+    /// The beginning of the prompt will come back. How long what is kept stays is the server's to say.
+    prompt_cache_retention: Option<String>,
 }
 
 /// Body of `POST /v1/responses`.
@@ -170,6 +178,10 @@ pub(super) struct ResponsesRequest {
     include: Option<Vec<String>>,
     /// Ignored: nothing is stored.
     store: Option<bool>,
+    /// A name for the conversation: its next request finds the work of this one sooner.
+    prompt_cache_key: Option<String>,
+    /// The beginning of the prompt will come back. How long what is kept stays is the server's to say.
+    prompt_cache_retention: Option<String>,
     /// 0: always the most likely token.
     #[schema(minimum = 0, maximum = 100)]
     temperature: Option<f32>,
@@ -259,6 +271,10 @@ pub(super) struct MessagesRequest {
     /// `format`: `{"type": "json_schema", "schema": …}`.
     #[schema(value_type = Option<Object>)]
     output_config: Option<Value>,
+    /// The beginning of the prompt will come back. The same in blocks and tools. Everything is kept without it too, as
+    /// long as there is room.
+    #[schema(value_type = Option<Object>)]
+    cache_control: Option<Value>,
 }
 
 /// Body of `POST /v1/messages/count_tokens`: fields as in `POST /v1/messages`.

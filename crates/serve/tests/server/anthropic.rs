@@ -106,7 +106,7 @@ fn streamed(reply: &Reply) -> (Seen, Value) {
     for key in ["stop_reason", "stop_sequence"] {
         body[key] = end["delta"][key].clone();
     }
-    for key in ["input_tokens", "cache_read_input_tokens"] {
+    for key in ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"] {
         assert_eq!(body["usage"][key], end["usage"][key], "counts of the prompt are told at the start");
     }
     body["usage"] = end["usage"].clone();
@@ -130,7 +130,8 @@ async fn three_ways(text: &str, more: &Value) -> Seen {
     assert_eq!(one, three, "tokens and characters differ");
     assert_eq!(usage["output_tokens"], streamed_usage["output_tokens"]);
     let total = |usage: &Value| {
-        usage["input_tokens"].as_u64().unwrap() + usage["cache_read_input_tokens"].as_u64().unwrap()
+        let kinds = ["input_tokens", "cache_read_input_tokens", "cache_creation_input_tokens"];
+        kinds.iter().map(|kind| usage[kind].as_u64().unwrap()).sum::<u64>()
     };
     assert_eq!(total(&usage), total(&streamed_usage));
     one
@@ -216,7 +217,7 @@ async fn tokens_are_counted_as_they_are_used() {
         assert_eq!(server.log.lock().unwrap().n_fed, n_before, "nothing is generated");
         let usage = server.post("/v1/messages", &body).await.json()["usage"].take();
         let n = |key: &str| usage[key].as_u64().unwrap();
-        let n_prompt = n("input_tokens") + n("cache_read_input_tokens");
+        let n_prompt = n("input_tokens") + n("cache_read_input_tokens") + n("cache_creation_input_tokens");
         assert_eq!(counted.json(), json!({ "input_tokens": n_prompt }), "{more}");
     }
 }
@@ -224,15 +225,20 @@ async fn tokens_are_counted_as_they_are_used() {
 /// C06: with a line that changes, every turn of an agent would be read from the start.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_changing_billing_line_does_not_cost_the_cache() {
-    let server = Setup::new(&[("hello", Script::Text("Hi".into()))]).start();
     let system = |hash: &str| {
         let line = format!("x-anthropic-billing-header: cc_version=2.1.{hash}; cch={hash};");
         let prompt = "You are an agent that works on files. ".repeat(20);
         json!({ "system": [{ "type": "text", "text": line }, { "type": "text", "text": prompt }] })
     };
-    server.post("/v1/messages", &ask("hello", &system("a1b2"))).await;
-    let usage = server.post("/v1/messages", &ask("hello", &system("9c8d"))).await.json()["usage"].take();
-    assert!(usage["cache_read_input_tokens"].as_u64() > Some(100), "{usage}");
+    for (keep_billing_line, range) in [(false, 100..1000), (true, 0..50)] {
+        let mut setup = Setup::new(&[("hello", Script::Text("Hi".into()))]);
+        setup.options.keep_billing_line = keep_billing_line;
+        let server = setup.start();
+        let first = server.post("/v1/messages", &ask("hello", &system("a1b2"))).await.json()["usage"].take();
+        assert!(first["cache_creation_input_tokens"].as_u64() > Some(100), "{first}");
+        let usage = server.post("/v1/messages", &ask("hello", &system("9c8d"))).await.json()["usage"].take();
+        assert!(range.contains(&usage["cache_read_input_tokens"].as_u64().unwrap()), "{usage}");
+    }
 }
 
 /// Clients of this API read errors in its own shape only, also those that no route of it has made.

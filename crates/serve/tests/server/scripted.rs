@@ -1,18 +1,27 @@
 //! A model that plays scripts: what it says depends on which key the prompt contains last.
+//!
+//! It has keys and values and a recurrent state as real ones do, made by hashing: whatever is fed depends on all of
+//! them, and a session with a wrong one says nothing but nonsense.
 
 use std::collections::BTreeMap;
-use std::ops::ControlFlow;
+use std::ops::{ControlFlow, Range};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::Duration;
 
 use generate::{TextFiles, TextModel, Tokenizer};
 use model::ModelError;
+use prefix::{Identity, Shape};
 use serve::engine::{Counters, Model};
 
 /// Batches end at multiples of this.
 const N_ALIGN: usize = 64;
 /// Far above all others.
 const LOUD: f32 = 40.0;
+/// Of keys and values of a position (all keys come first, then all values), and of the recurrent state.
+const KV_BYTES: usize = 8;
+const STATE_BYTES: usize = 8;
+/// What a session says that was taken to a wrong place.
+const NONSENSE: &str = "?";
 
 /// Tokenizer, template and defaults of the demo model.
 pub(crate) fn text_model() -> TextModel {
@@ -97,6 +106,27 @@ impl Stage {
     }
 }
 
+/// What a recurrent state becomes by a token behind some keys and values.
+fn mix(state: u64, id: u32, attended: u64) -> u64 {
+    let hash = (state ^ u64::from(id)).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29);
+    (hash ^ attended).wrapping_mul(0xd6e8_feb8_6659_fd93)
+}
+
+/// Keys and values of a token.
+fn key_value(pos: usize, id: u32) -> u64 {
+    mix(pos as u64, id, 1)
+}
+
+/// The state behind some tokens that are fed one after another from nothing.
+fn cold_state(ids: &[u32]) -> u64 {
+    let (mut state, mut attended) = (0, 0_u64);
+    for (pos, &id) in ids.iter().enumerate() {
+        attended = attended.wrapping_add(key_value(pos, id));
+        state = mix(state, id, attended);
+    }
+    state
+}
+
 /// Plays on a stage.
 pub(crate) struct Scripted {
     stage: Stage,
@@ -108,6 +138,11 @@ pub(crate) struct Scripted {
 
 pub(crate) struct Session {
     ids: Vec<u32>,
+    kv: Vec<u64>,
+    state: u64,
+    /// Where to remember the state, and what was remembered.
+    keep_at: Vec<usize>,
+    kept: Vec<(usize, Vec<u8>)>,
     logits: Vec<f32>,
     /// The answer, from when the prompt was fed: tokens, and their bytes.
     reply: Vec<u32>,
@@ -126,7 +161,30 @@ impl Drop for Session {
     }
 }
 
+impl Session {
+    /// Takes tokens behind what keys and values there are.
+    fn push(&mut self, ids: &[u32]) {
+        let mut attended = self.kv.iter().fold(0_u64, |sum, &kv| sum.wrapping_add(kv));
+        for &id in ids {
+            self.kv.push(key_value(self.ids.len(), id));
+            attended = attended.wrapping_add(key_value(self.ids.len(), id));
+            self.state = mix(self.state, id, attended);
+            self.ids.push(id);
+            if self.keep_at.contains(&self.ids.len()) {
+                self.kept.push((self.ids.len(), self.state.to_le_bytes().into()));
+            }
+        }
+    }
+}
+
 impl Scripted {
+    /// What a cache keeps of it.
+    pub(crate) fn identity() -> Identity {
+        let logits_bytes = text_model().tokenizer().vocab_size() * size_of::<f32>();
+        let shape = Shape { kv_token_bytes: KV_BYTES, state_bytes: STATE_BYTES, logits_bytes };
+        Identity { fingerprint: 1, settings: "scripted".into(), model: "org/model".into(), shape }
+    }
+
     pub(crate) fn new(stage: Stage) -> Self {
         let tokenizer = include_bytes!("../../../cli/demo/tokenizer.json");
         let tokenizer = Tokenizer::from_bytes(tokenizer, None).expect("it is sound");
@@ -176,14 +234,16 @@ impl Scripted {
     /// Logits after what was fed.
     fn speak(&self, session: &mut Session) {
         session.logits.fill(0.0);
+        if session.state != cold_state(&session.ids) {
+            let id = self.tokenizer.token_id(NONSENSE).expect("it is a token");
+            session.logits[id as usize] = LOUD;
+            return;
+        }
         if let Some(Script::Noise(n)) = session.script
             && session.n_said < n
         {
             // Letters only, so that the text can be told apart from anything else.
-            let mut hash = 0xcbf2_9ce4_8422_2325_u64;
-            for &id in &session.ids {
-                hash = (hash ^ u64::from(id)).wrapping_mul(0x0100_0000_01b3);
-            }
+            let mut hash = session.state;
             for letter in 'a'..='p' {
                 hash = hash.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let id = self.tokenizer.token_id(&letter.to_string()).expect("letters are tokens");
@@ -208,7 +268,7 @@ impl Scripted {
             session.failure = Some(what.clone());
             return Err(ModelError::Backend { what });
         }
-        session.ids.push(id);
+        session.push(&[id]);
         session.n_said += 1;
         session.said.extend_from_slice(self.tokenizer.token_bytes(id));
         self.speak(session);
@@ -231,7 +291,6 @@ fn characters(text: &str) -> impl Iterator<Item = String> {
 
 impl Model for Scripted {
     type Session = Session;
-    type Snapshot = Vec<u32>;
 
     fn n_vocab(&self) -> usize {
         self.tokenizer.vocab_size()
@@ -252,6 +311,10 @@ impl Model for Scripted {
         drop(log);
         Session {
             ids: Vec::new(),
+            kv: Vec::new(),
+            state: 0,
+            keep_at: Vec::new(),
+            kept: Vec::new(),
             logits: vec![0.0; self.n_vocab()],
             reply: Vec::new(),
             reply_bytes: Vec::new(),
@@ -285,7 +348,7 @@ impl Model for Scripted {
         assert!(session.ids.len() + ids.len() <= self.stage.n_ctx, "more than the context was fed");
         for (i, batch) in ids.chunks(N_ALIGN).enumerate() {
             std::thread::sleep(self.stage.prefill_time * batch.len() as u32);
-            session.ids.extend_from_slice(batch);
+            session.push(batch);
             self.stage.log.lock().unwrap().n_fed += batch.len();
             self.work(batch.len());
             let n_done = i * N_ALIGN + batch.len();
@@ -331,14 +394,63 @@ impl Model for Scripted {
         result
     }
 
-    fn snapshot(&self, session: &Session) -> Result<Vec<u32>, ModelError> {
-        Ok(session.ids.clone())
+    fn keep_at(&mut self, session: &mut Session, positions: &[usize]) {
+        assert!(positions.is_sorted(), "positions ascend: {positions:?}");
+        assert!(
+            positions.iter().all(|&pos| session.ids.len() < pos),
+            "they are behind the session: {positions:?}"
+        );
+        session.keep_at = positions.to_vec();
     }
 
-    fn rewind(&self, session: &mut Session, snapshot: &Vec<u32>) -> Result<(), ModelError> {
-        assert!(session.ids.starts_with(snapshot), "a session was taken to where it never was");
-        session.ids.truncate(snapshot.len());
-        session.said.clear();
+    fn take_kept(&mut self, session: &mut Session) -> Vec<(usize, Vec<u8>)> {
+        std::mem::take(&mut session.kept)
+    }
+
+    fn state(&self, session: &Session) -> Result<Vec<u8>, ModelError> {
+        let logits = session.logits.iter().flat_map(|x| x.to_le_bytes());
+        Ok(session.state.to_le_bytes().into_iter().chain(logits).collect())
+    }
+
+    fn read_kv(&self, session: &Session, positions: Range<usize>, out: &mut [u8]) -> Result<(), ModelError> {
+        let kv = &session.kv[positions];
+        let keys = kv.iter().flat_map(|kv| (*kv as u32).to_le_bytes());
+        let values = kv.iter().flat_map(|kv| ((kv >> 32) as u32).to_le_bytes());
+        out.copy_from_slice(&keys.chain(values).collect::<Vec<u8>>());
+        Ok(())
+    }
+
+    fn write_kv(
+        &self,
+        session: &mut Session,
+        positions: Range<usize>,
+        bytes: &[u8],
+    ) -> Result<(), ModelError> {
+        assert_eq!(bytes.len(), positions.len() * KV_BYTES, "a position has its bytes");
+        let (keys, values) = bytes.split_at(positions.len() * KV_BYTES / 2);
+        let words = |bytes: &[u8]| bytes.as_chunks::<4>().0.iter().map(|b| u32::from_le_bytes(*b)).collect();
+        let (keys, values): (Vec<u32>, Vec<u32>) = (words(keys), words(values));
+        session.kv.resize(session.kv.len().max(positions.end), 0);
+        for (i, pos) in positions.enumerate() {
+            session.kv[pos] = u64::from(keys[i]) | u64::from(values[i]) << 32;
+        }
+        Ok(())
+    }
+
+    fn resume(&self, session: &mut Session, ids: &[u32], state: &[u8]) -> Result<(), ModelError> {
+        let (state, logits) = state.split_first_chunk::<STATE_BYTES>().expect("a state has its bytes");
+        assert!(ids.len() <= session.kv.len(), "keys and values are there");
+        session.ids = ids.to_vec();
+        session.kv.truncate(ids.len());
+        session.state = u64::from_le_bytes(*state);
+        session.keep_at.clear();
+        session.kept.clear();
+        self.begin(session);
+        session.logits.fill(0.0);
+        let (logits, _) = logits.as_chunks::<4>();
+        for (x, bytes) in session.logits.iter_mut().zip(logits) {
+            *x = f32::from_le_bytes(*bytes);
+        }
         Ok(())
     }
 

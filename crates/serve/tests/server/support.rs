@@ -1,6 +1,7 @@
 //! Servers for tests: an engine with a scripted model behind the real router.
 
 use std::net::{SocketAddr, TcpListener};
+use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
@@ -8,12 +9,16 @@ use std::time::Duration;
 use axum::Router;
 use axum::body::Body;
 use axum::http::{HeaderMap, Request, StatusCode};
+use prefix::{Cache, Disk, DiskLimits};
 use serde_json::Value;
 use serve::engine::{Queue, SchedulerOptions, run};
 use serve::{App, Metrics, ServeOptions};
 use tower::ServiceExt;
 
 use crate::scripted::{Log, Script, Scripted, Stage, text_model};
+
+/// Much more than what is kept in any test.
+const CACHE_BYTES: u64 = 64 << 20;
 
 /// A router and the engine behind it. Dropped, it ends.
 pub(crate) struct Server {
@@ -29,6 +34,8 @@ pub(crate) struct Setup {
     pub(crate) options: ServeOptions,
     pub(crate) scheduling: SchedulerOptions,
     pub(crate) n_queue: usize,
+    /// `None`: nothing is kept.
+    pub(crate) cache: Option<Cache>,
 }
 
 impl Setup {
@@ -36,11 +43,26 @@ impl Setup {
         let stage = Stage::new(scripts);
         let options = ServeOptions::new("org/model", 8225, stage.n_ctx);
         let scheduling = SchedulerOptions { n_parallel: 2, ..SchedulerOptions::default() };
-        Self { stage, options, scheduling, n_queue: 16 }
+        let cache = Some(Cache::new(Scripted::identity(), CACHE_BYTES));
+        Self { stage, options, scheduling, n_queue: 16, cache }
     }
 
     pub(crate) fn n_ctx(mut self, n_ctx: usize) -> Self {
         (self.stage.n_ctx, self.options.n_ctx) = (n_ctx, n_ctx);
+        self
+    }
+
+    /// What is kept is in a folder too.
+    pub(crate) fn on_disk(mut self, folder: &Path) -> Self {
+        let limits = DiskLimits {
+            size_bytes: CACHE_BYTES,
+            daily_write_bytes: CACHE_BYTES,
+            expiry: Duration::from_secs(3600),
+            free_bytes: 0,
+        };
+        let identity = Scripted::identity();
+        let (disk, entries) = Disk::open(folder, &identity, limits).unwrap();
+        self.cache = Some(Cache::new(identity, CACHE_BYTES).with_disk(disk, entries));
         self
     }
 
@@ -49,9 +71,9 @@ impl Setup {
         let text = Arc::new(text_model());
         let router = App::new(self.options, text.clone(), queue.clone(), metrics.clone()).router();
         let log = self.stage.log.clone();
-        let (stage, scheduling, served) = (self.stage, self.scheduling, queue.clone());
+        let (stage, scheduling, served, cache) = (self.stage, self.scheduling, queue.clone(), self.cache);
         let engine = std::thread::spawn(move || {
-            run(&mut Scripted::new(stage), &text, &served, scheduling, &metrics);
+            run(&mut Scripted::new(stage), &text, &served, cache, scheduling, &metrics);
         });
         Server { router, log, queue, engine: Some(engine) }
     }
@@ -71,6 +93,7 @@ impl Setup {
                 listener,
                 self.options,
                 self.scheduling,
+                self.cache,
                 self.n_queue,
                 grace,
                 || is_stopped.load(Ordering::SeqCst),

@@ -23,7 +23,11 @@ pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     file.read_at(buf, offset)
 }
 
-pub(crate) fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+/// Writes all of `bytes` at byte `offset` of `file`, which other threads may write at the same time.
+///
+/// # Errors
+/// What the system says.
+pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     file.write_all_at(bytes, offset)
 }
 
@@ -45,17 +49,24 @@ pub(crate) fn reserve(file: &File, bytes: u64) -> io::Result<()> {
     }
 }
 
-/// The room that a file takes.
-pub(crate) fn allocated_bytes(meta: &Metadata) -> u64 {
+/// The room that a file takes on the disk, in bytes.
+pub fn allocated_bytes(meta: &Metadata) -> u64 {
     meta.blocks() * 512
 }
 
-pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+/// Renames a file or folder; a file that is in the way is replaced.
+///
+/// # Errors
+/// What the system says.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     fs::rename(from, to)
 }
 
 /// Makes a file's bytes durable.
-pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// What the system says.
+pub fn sync_file(path: &Path) -> io::Result<()> {
     let file = File::open(path)?;
     match file.sync_all() {
         // Not every file system has Apple's call that empties the drive's own cache too.
@@ -69,6 +80,9 @@ fn is_unsupported(error: &io::Error) -> bool {
 }
 
 /// Makes a folder's list of names durable.
-pub(crate) fn sync_folder(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// What the system says.
+pub fn sync_folder(path: &Path) -> io::Result<()> {
     sync_file(path)
 }

@@ -24,7 +24,11 @@ pub fn read_at(file: &File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
     file.seek_read(buf, offset)
 }
 
-pub(crate) fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
+/// Writes all of `bytes` at byte `offset` of `file`, which other threads may write at the same time.
+///
+/// # Errors
+/// What the system says.
+pub fn write_all_at(file: &File, bytes: &[u8], offset: u64) -> io::Result<()> {
     let mut done = 0;
     while done < bytes.len() {
         match file.seek_write(&bytes[done..], offset + done as u64) {
@@ -51,12 +55,16 @@ pub(crate) fn reserve(_file: &File, _bytes: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// The room that a file takes.
-pub(crate) fn allocated_bytes(meta: &Metadata) -> u64 {
+/// The room that a file takes on the disk, in bytes.
+pub fn allocated_bytes(meta: &Metadata) -> u64 {
     meta.len()
 }
 
-pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
+/// Renames a file or folder; a file that is in the way is replaced.
+///
+/// # Errors
+/// What the system says.
+pub fn rename(from: &Path, to: &Path) -> io::Result<()> {
     for _ in 1..N_RENAME_MAX {
         match fs::rename(from, to) {
             Err(e) if e.kind() == ErrorKind::PermissionDenied => std::thread::sleep(RENAME_PAUSE),
@@ -67,11 +75,17 @@ pub(crate) fn rename(from: &Path, to: &Path) -> io::Result<()> {
 }
 
 /// Makes a file's bytes durable, which takes the right to write it.
-pub(crate) fn sync_file(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// What the system says.
+pub fn sync_file(path: &Path) -> io::Result<()> {
     OpenOptions::new().write(true).open(path)?.sync_all()
 }
 
 /// The file system keeps its names in a journal, and folders cannot be flushed.
-pub(crate) fn sync_folder(_path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// What the system says.
+pub fn sync_folder(_path: &Path) -> io::Result<()> {
     Ok(())
 }

@@ -28,7 +28,14 @@ pub(crate) fn config() -> ModelConfig {
         n_rot: 4,
         rope_theta: 1e7,
         rope_scaling: None,
-        linear: Some(LinearAttention { n_head_k: 2, n_head_v: 4, head_dim_k: 8, head_dim_v: 8, n_conv: 4 }),
+        linear: Some(LinearAttention {
+            n_head_k: 2,
+            n_head_v: 4,
+            head_dim_k: 8,
+            head_dim_v: 8,
+            n_conv: 4,
+            out_heads_tiled: false,
+        }),
         n_expert: 2,
         n_expert_used: 1,
         norm_topk_prob: true,
@@ -78,7 +85,7 @@ pub(crate) fn numbers(seed: usize, n: usize) -> Vec<f32> {
 pub(crate) fn matrix(format: Format, rows: usize, cols: usize, seed: usize) -> Vec<u8> {
     let mut bytes = vec![0; format.matrix_bytes(rows, cols)];
     let planes = format.planes(rows, cols);
-    let (row_bytes, group_bytes) = (format.row_bytes(cols), format.row_groups(cols) * 2);
+    let (row_bytes, group_bytes) = (format.row_bytes(cols), format.scale_row_bytes(cols));
     for (row_idx, row) in numbers(seed, rows * cols).chunks(cols).enumerate() {
         let (mut codes, mut scales, mut biases) =
             (vec![0; row_bytes], vec![0; group_bytes], vec![0; group_bytes]);

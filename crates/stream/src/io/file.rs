@@ -41,6 +41,35 @@ impl FileSource {
     }
 }
 
+impl FileSource {
+    /// As [`ReadAt::read_at`], past the page cache also where `offset` and `buf` are not aligned: through `landing`,
+    /// which grows to what it needs.
+    pub(super) fn read_anywhere(
+        &self,
+        offset: u64,
+        buf: &mut [u8],
+        landing: &mut Option<Buffer>,
+    ) -> io::Result<usize> {
+        let Some(direct) = &self.direct else { return self.buffered.read_at(buf, offset) };
+        let skip = (offset % MEMORY_ALIGN as u64) as usize;
+        let bytes = (skip + buf.len()).next_multiple_of(MEMORY_ALIGN);
+        if landing.as_ref().is_none_or(|memory| memory.len() < bytes) {
+            *landing = Some(Buffer::zeroed(bytes)?);
+        }
+        let memory = &mut landing.as_mut().expect("made above")[..bytes];
+        match direct.read_at(memory, offset - skip as u64) {
+            // Some file systems want larger blocks, or refuse single requests.
+            Err(e) if e.kind() == io::ErrorKind::InvalidInput => self.buffered.read_at(buf, offset),
+            Err(e) => Err(e),
+            Ok(n) => {
+                let n = n.saturating_sub(skip).min(buf.len());
+                buf[..n].copy_from_slice(&memory[skip..skip + n]);
+                Ok(n)
+            }
+        }
+    }
+}
+
 impl ReadAt for FileSource {
     fn read_at(&self, offset: u64, buf: &mut [u8]) -> io::Result<usize> {
         if let Some(direct) = self.direct.as_ref().filter(|_| is_aligned(offset, buf)) {

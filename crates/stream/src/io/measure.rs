@@ -187,7 +187,12 @@ impl Rig {
             let n_expert = (std::fs::metadata(path)?.len() / record_bytes as u64) as usize;
             if n_expert > 0 {
                 let source = Reader::open(&Blob::File(path.to_path_buf()), backing)?;
-                layers.push(RecordFile { source, stride_bytes: record_bytes, xxh3: vec![0; n_expert] });
+                layers.push(RecordFile {
+                    source,
+                    stride_bytes: record_bytes,
+                    n_expert,
+                    xxh3: Some(vec![0; n_expert]),
+                });
             }
         }
         if layers.is_empty() {
@@ -196,7 +201,7 @@ impl Rig {
             )));
         }
         Ok(Self {
-            n_expert: layers.iter().map(|layer| layer.xxh3.len()).collect(),
+            n_expert: layers.iter().map(|layer| layer.n_expert).collect(),
             readers: Readers::lenient(Arc::new(layers), tuning).map_err(io::Error::other)?,
             record_bytes,
             n_record: n_record(tuning, record_bytes),

@@ -6,6 +6,7 @@ mod arena;
 mod drive;
 mod file;
 mod measure;
+mod pieced;
 mod pool;
 mod queue;
 mod sim;
@@ -68,6 +69,7 @@ impl Reader {
         Ok(match blob {
             Blob::File(path) => Box::new(file::FileSource::open(path, backing)?),
             Blob::Memory { name, bytes } => Box::new(MemorySource { name: name.clone(), bytes }),
+            Blob::Pieces(map) => Box::new(pieced::PieceSource::open(map, backing)?),
         })
     }
 }

@@ -298,7 +298,8 @@ impl Queue {
     pub(super) fn next_work(&mut self) -> Option<Work> {
         if let Some(idx) = self.checks.pop_front() {
             let &mut Flight { memory, bytes, job: Job { layer, expert, .. }, .. } = self.flight(idx);
-            let xxh3 = self.layers[layer].xxh3[expert];
+            let xxh3 =
+                self.layers[layer].xxh3.as_ref().expect("only records with checksums are queued")[expert];
             return Some(Work::Check(Check { flight: idx, memory, bytes, xxh3, since: Instant::now() }));
         }
         self.repairs.pop_front().or_else(|| self.next_part(Lane::Threads)).map(Work::Read)
@@ -399,6 +400,11 @@ impl Queue {
         self.lanes[layer]
     }
 
+    fn has_checksums(&mut self, idx: usize) -> bool {
+        let layer = self.flight(idx).job.layer;
+        self.layers[layer].xxh3.is_some()
+    }
+
     fn waiting(&mut self, lane: Lane) -> &mut Waiting {
         match lane {
             Lane::Threads => &mut self.threads,
@@ -441,10 +447,11 @@ impl Queue {
         }
         match flight.failure.take() {
             Some((_, source)) => self.retry(idx, Some(source)),
-            None => {
+            None if self.has_checksums(idx) => {
                 self.checks.push_back(idx);
                 self.wakes.threads = true;
             }
+            None => self.land(idx, Outcome::Ready),
         }
     }
 

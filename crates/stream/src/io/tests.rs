@@ -82,8 +82,9 @@ fn content(expert: usize) -> Vec<u8> {
 }
 
 fn readers(gate: &Arc<Gate>, request_bytes: usize, depth: usize) -> Readers {
-    let xxh3 = (0..8).map(|expert| xxh3_64(&content(expert))).collect();
-    let layer = RecordFile { source: Box::new(Source(Arc::clone(gate))), stride_bytes: STRIDE, xxh3 };
+    let xxh3 = Some((0..8).map(|expert| xxh3_64(&content(expert))).collect());
+    let source = Box::new(Source(Arc::clone(gate)));
+    let layer = RecordFile { source, stride_bytes: STRIDE, n_expert: 8, xxh3 };
     let tuning = Tuning { method: Method::Uring, request_bytes, depth };
     let readers = Readers::new(Arc::new(vec![layer]), tuning).unwrap();
     assert_eq!(readers.method(), Method::Pool, "this source is no file");
@@ -219,7 +220,8 @@ fn cancel_in_flight() {
 /// A queue of one layer in a lane.
 fn queue(lane: Lane, stride_bytes: usize, request_bytes: usize) -> Queue {
     let gate = Arc::default();
-    let layer = RecordFile { source: Box::new(Source(gate)), stride_bytes, xxh3: vec![0; 8] };
+    let layer =
+        RecordFile { source: Box::new(Source(gate)), stride_bytes, n_expert: 8, xxh3: Some(vec![0; 8]) };
     Queue::new(Arc::new(vec![layer]), vec![lane], request_bytes, true)
 }
 

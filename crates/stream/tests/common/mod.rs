@@ -183,7 +183,8 @@ pub(crate) fn layers(device: &Arc<Device>, n_layer: usize, n_expert: usize) -> V
     let layer = |layer| RecordFile {
         source: Box::new(Layer { device: Arc::clone(device), layer, n_expert }),
         stride_bytes: STRIDE,
-        xxh3: (0..n_expert).map(|expert| xxh3_64(&content((layer, expert)))).collect(),
+        n_expert,
+        xxh3: Some((0..n_expert).map(|expert| xxh3_64(&content((layer, expert)))).collect()),
     };
     (0..n_layer).map(layer).collect()
 }

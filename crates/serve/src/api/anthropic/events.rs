@@ -7,7 +7,7 @@ use utoipa::ToSchema;
 
 use crate::api::anthropic::error::ErrorDetail;
 use crate::api::parts::{Change, Part, PartKind, Parts};
-use crate::engine::{Done, Update};
+use crate::engine::{Done, Timings, Update};
 use crate::id;
 
 /// Thinking carries a signature, and clients drop blocks where it is empty. Here it signs nothing.
@@ -69,15 +69,24 @@ pub(crate) enum StopReason {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, ToSchema)]
 #[schema(as = AnthropicUsage)]
 pub(crate) struct Usage {
-    /// Tokens of the prompt that were read for this answer.
+    /// Tokens of the prompt that were read for this answer, and will be for the next.
     input_tokens: usize,
     /// Tokens of the prompt that were read for an answer before.
     cache_read_input_tokens: usize,
-    /// Always 0: what is kept costs nothing.
+    /// Tokens of the prompt that were read for this answer and kept for the next.
     cache_creation_input_tokens: usize,
     /// Tokens of the answer, thinking included.
     output_tokens: usize,
     output_tokens_details: OutputTokensDetails,
+}
+
+impl Usage {
+    /// All tokens of the prompt, those that were not read again, and of the others those that are kept.
+    fn set_prompt(&mut self, n_prompt: usize, n_cached: usize, n_kept: usize) {
+        self.cache_read_input_tokens = n_cached;
+        self.cache_creation_input_tokens = n_kept;
+        self.input_tokens = n_prompt.saturating_sub(n_cached + n_kept);
+    }
 }
 
 /// Tokens of the answer by kind.
@@ -204,9 +213,8 @@ impl MessageWriter {
             }
         });
         match update {
-            Update::Started { n_prompt, n_cached } => {
-                self.message.usage.input_tokens = n_prompt - n_cached;
-                self.message.usage.cache_read_input_tokens = n_cached;
+            Update::Started { n_prompt, n_cached, n_kept } => {
+                self.message.usage.set_prompt(n_prompt, n_cached, n_kept);
                 events.push(Event::MessageStart { message: self.message.clone() });
             }
             Update::Done(done) => events.extend(self.end(done)),
@@ -222,6 +230,8 @@ impl MessageWriter {
 
     fn end(&mut self, done: Done) -> [Event; 2] {
         let message = &mut self.message;
+        let Timings { n_prompt, n_cached, n_kept, .. } = done.timings;
+        message.usage.set_prompt(n_prompt, n_cached, n_kept);
         message.usage.output_tokens = done.timings.n_generated;
         message.usage.output_tokens_details.thinking_tokens = done.n_reasoning;
         message.stop_reason = Some(match done.finish {
@@ -280,11 +290,11 @@ mod tests {
     use serde_json::json;
 
     use super::*;
-    use crate::engine::{CallUpdate, Timings};
+    use crate::engine::CallUpdate;
 
     /// Thinking, text, two calls of one tool and one that was cut, in pieces of this many bytes.
     fn updates(n_byte: usize, finish: Finish, is_cut: bool) -> Vec<Update> {
-        let mut updates = vec![Update::Started { n_prompt: 10, n_cached: 4 }];
+        let mut updates = vec![Update::Started { n_prompt: 10, n_cached: 4, n_kept: 5 }];
         let mut pieces = |text: &str, update: &dyn Fn(String) -> Update| {
             updates
                 .extend(text.as_bytes().chunks(n_byte).map(|b| update(String::from_utf8(b.into()).unwrap())));
@@ -298,7 +308,7 @@ mod tests {
             updates.extend(more.map(|json| Update::Call(CallUpdate::Arguments { index, json })));
             updates.push(Update::Call(CallUpdate::End { index, complete: index == 0 || !is_cut }));
         }
-        let timings = Timings { n_prompt: 10, n_cached: 4, n_generated: 20, ..Timings::default() };
+        let timings = Timings { n_prompt: 10, n_cached: 4, n_kept: 5, n_generated: 20, ..Timings::default() };
         updates.push(Update::Done(Done { finish, n_reasoning: 3, timings }));
         updates
     }
@@ -330,7 +340,7 @@ mod tests {
             delta(index, json!({ "type": "input_json_delta", "partial_json": text }))
         };
         let usage = json!({
-            "input_tokens": 6, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 0, "output_tokens": 20,
+            "input_tokens": 1, "cache_read_input_tokens": 4, "cache_creation_input_tokens": 5, "output_tokens": 20,
             "output_tokens_details": { "thinking_tokens": 3 },
         });
         let expected = json!([

@@ -45,7 +45,7 @@ pub(crate) fn router() -> Router<App> {
 async fn messages(State(app): State<App>, JsonBody(body): JsonBody) -> Result<Response, ApiError> {
     let fields = Fields::of(&body);
     let is_stream = fields.bool("stream")?.unwrap_or(false);
-    let asked = request::read(&fields, &app.options().limits)?;
+    let asked = request::read(&fields, app.options())?;
     asked.skipped.log();
     drop(body);
     let prepared = app.prepare(Source::Chat(Box::new(asked.chat)), asked.wishes).await?;
@@ -78,7 +78,7 @@ async fn count_tokens(
     State(app): State<App>,
     JsonBody(body): JsonBody,
 ) -> Result<Json<TokenCount>, ApiError> {
-    let asked = request::read_prompt(&Fields::of(&body), &app.options().limits)?;
+    let asked = request::read_prompt(&Fields::of(&body), app.options())?;
     asked.skipped.log();
     let count = move || {
         let prepared = app.prompt(Source::Chat(Box::new(asked.chat)), asked.wishes.thinking.is_on)?;

@@ -14,6 +14,8 @@ use crate::api::answer::Wishes;
 use crate::api::fields::{Fields, wrong};
 use crate::api::skipped::Skipped;
 use crate::api::thinking::Thinking;
+use crate::app::ServeOptions;
+use crate::engine::CacheHint;
 use crate::error::ApiError;
 use crate::limits::Limits;
 
@@ -37,8 +39,8 @@ pub(crate) struct Asked {
 }
 
 /// Reads a request for an answer.
-pub(crate) fn read(fields: &Fields<'_>, limits: &Limits) -> Result<Asked, ApiError> {
-    let mut asked = read_prompt(fields, limits)?;
+pub(crate) fn read(fields: &Fields<'_>, options: &ServeOptions) -> Result<Asked, ApiError> {
+    let (mut asked, limits) = (read_prompt(fields, options)?, &options.limits);
     let max_tokens = fields.count("max_tokens")?;
     if max_tokens == Some(0) {
         return Err(fields.error("max_tokens", "must be at least 1"));
@@ -60,7 +62,8 @@ pub(crate) fn read(fields: &Fields<'_>, limits: &Limits) -> Result<Asked, ApiErr
 }
 
 /// Reads what decides the prompt: all of a request for a count.
-pub(crate) fn read_prompt(fields: &Fields<'_>, limits: &Limits) -> Result<Asked, ApiError> {
+pub(crate) fn read_prompt(fields: &Fields<'_>, options: &ServeOptions) -> Result<Asked, ApiError> {
+    let limits = &options.limits;
     let mut skipped = Skipped::default();
     let Some(model) = fields.str("model")? else { return Err(fields.error("model", "is missing")) };
     let Some(values) = fields.array("messages")? else { return Err(fields.error("messages", "is missing")) };
@@ -69,7 +72,7 @@ pub(crate) fn read_prompt(fields: &Fields<'_>, limits: &Limits) -> Result<Asked,
     }
     Limits::check("messages", values.len(), limits.n_message)?;
     let mut messages = Vec::new();
-    messages.extend(system_message(fields, &mut skipped)?);
+    messages.extend(system_message(fields, options.keep_billing_line, &mut skipped)?);
     for (i, value) in values.iter().enumerate() {
         push_message(&format!("messages[{i}]"), value, &mut messages, &mut skipped)?;
     }
@@ -86,8 +89,24 @@ pub(crate) fn read_prompt(fields: &Fields<'_>, limits: &Limits) -> Result<Asked,
         response,
         ..ChatRequest::default()
     };
-    let wishes = Wishes { thinking: thinking(fields)?, ..Wishes::default() };
+    let hint = CacheHint { key: None, is_marked: is_marked(fields) };
+    let wishes = Wishes { thinking: thinking(fields)?, hint, ..Wishes::default() };
     Ok(Asked { chat, wishes, skipped, model: model.to_owned() })
+}
+
+/// Does the client say anywhere that what stands before will come back? Here that is a hint, wherever it stands.
+fn is_marked(fields: &Fields<'_>) -> bool {
+    let has_mark = |value: &Value| value.get("cache_control").is_some_and(|mark| !mark.is_null());
+    let any = |value: Option<&Value>, is: &dyn Fn(&Value) -> bool| {
+        value.and_then(Value::as_array).is_some_and(|values| values.iter().any(is))
+    };
+    let in_message = |message: &Value| {
+        any(message.get("content"), &|block| has_mark(block) || any(block.get("content"), &has_mark))
+    };
+    fields.value("cache_control").is_some()
+        || any(fields.value("system"), &has_mark)
+        || any(fields.value("tools"), &has_mark)
+        || any(fields.value("messages"), &in_message)
 }
 
 /// Off unless it is asked for, as in Anthropic's API: clients that do not ask expect text first.
@@ -115,10 +134,15 @@ fn stop_texts(fields: &Fields<'_>, limits: &Limits) -> Result<Vec<String>, ApiEr
     Ok(texts.into_iter().filter(|text| !text.is_empty()).collect())
 }
 
-/// All of the system prompt but Claude Code's billing line.
-fn system_message(fields: &Fields<'_>, skipped: &mut Skipped) -> Result<Option<Message>, ApiError> {
+/// All of the system prompt but Claude Code's billing line, unless that is to stay.
+fn system_message(
+    fields: &Fields<'_>,
+    keeps_billing_line: bool,
+    skipped: &mut Skipped,
+) -> Result<Option<Message>, ApiError> {
     let mut texts = texts("system", fields.value("system"), Unreadable::Refused, skipped)?;
     if let Some(first) = texts.first_mut()
+        && !keeps_billing_line
         && first.starts_with(BILLING_HEADER)
     {
         let rest = first.split_once('\n').map_or("", |(_, rest)| rest.trim_start_matches('\n'));
@@ -407,7 +431,7 @@ mod tests {
     use super::*;
 
     fn read_json(body: &Value) -> Result<Asked, ApiError> {
-        read(&Fields::of(body.as_object().unwrap()), &Limits::default())
+        read(&Fields::of(body.as_object().unwrap()), &ServeOptions::new("m", 100, 100))
     }
 
     /// A request with one user message, and more.
@@ -425,6 +449,36 @@ mod tests {
         assert_eq!(serde_json::to_value(&asked.chat.messages).unwrap(), *expected, "{name}");
         let n_line = asked.skipped.line().map_or(0, |line| line.matches("messages[").count());
         assert_eq!(n_line, n_skipped, "{name}: {:?}", asked.skipped);
+    }
+
+    /// What a client marks as coming back would not be kept before other things.
+    #[test]
+    fn marks_of_the_cache_are_seen_everywhere() {
+        let mark = json!({ "type": "ephemeral" });
+        let text = |more: &Value| {
+            let mut block = json!({ "type": "text", "text": "a" });
+            block["cache_control"] = more.clone();
+            json!([block])
+        };
+        let user = |content: Value| json!([{ "role": "user", "content": content }]);
+        let result = json!([{ "type": "tool_result", "tool_use_id": "t", "content": text(&mark) }]);
+        let tool = json!({ "name": "a", "input_schema": { "type": "object" }, "cache_control": mark });
+        let schema = json!({ "type": "object", "properties": { "cache_control": mark } });
+        for (more, expected) in [
+            (json!({}), false),
+            (json!({ "cache_control": mark }), true),
+            (json!({ "cache_control": null }), false),
+            (json!({ "system": text(&mark) }), true),
+            (json!({ "system": text(&Value::Null) }), false),
+            (json!({ "messages": user(text(&mark)) }), true),
+            (json!({ "messages": user(result) }), true),
+            (json!({ "tools": [tool] }), true),
+            (json!({ "tools": [{ "name": "a", "input_schema": schema }] }), false),
+        ] {
+            let asked = read_json(&hello(&more)).unwrap();
+            assert_eq!(asked.wishes.hint, CacheHint { key: None, is_marked: expected }, "{more}");
+            assert_eq!(asked.skipped, Skipped::default(), "{more}");
+        }
     }
 
     /// An agent's session would be over when a tool has read an image: it is in every later request.

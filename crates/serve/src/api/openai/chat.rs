@@ -271,7 +271,7 @@ impl sse::Encoder for ChatEncoder {
 
     fn update(&mut self, index: usize, update: Update, out: &mut VecDeque<Event>) {
         match update {
-            Update::Started { n_prompt, n_cached } => {
+            Update::Started { n_prompt, n_cached, .. } => {
                 self.choices[index].total = (n_prompt, n_cached);
             }
             Update::Progress { n_done, elapsed } => {

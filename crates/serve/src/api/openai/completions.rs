@@ -220,7 +220,7 @@ impl sse::Encoder for TextEncoder {
 
     fn update(&mut self, index: usize, update: Update, out: &mut VecDeque<Event>) {
         match update {
-            Update::Started { n_prompt, n_cached } => self.choices[index].total = (n_prompt, n_cached),
+            Update::Started { n_prompt, n_cached, .. } => self.choices[index].total = (n_prompt, n_cached),
             Update::Progress { n_done, elapsed } => {
                 let progress = super::progress_json(self.choices[index].total, n_done, elapsed);
                 out.push_back(self.extra("prompt_progress", progress));

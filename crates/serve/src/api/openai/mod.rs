@@ -11,7 +11,9 @@ use std::time::Duration;
 
 use serde_json::{Value, json};
 
-use crate::engine::{Done, Timings};
+pub(crate) use request::cache_hint;
+
+use crate::engine::{Done, Reason, Source, Timings};
 
 /// What an answer cost.
 #[derive(Clone, Copy, Debug, Default)]
@@ -50,6 +52,8 @@ pub(crate) fn timings_json(timings: &Timings) -> Value {
     json!({
         "prompt_n": timings.n_prompt.saturating_sub(timings.n_cached),
         "cache_n": timings.n_cached,
+        "cache_source": timings.source.map(Source::name),
+        "cache_missed": timings.reason.map(Reason::name),
         "prompt_ms": ms(timings.prompt_time),
         "prompt_per_second": timings.prompt_tokens_s(),
         "predicted_n": timings.n_generated,

@@ -8,6 +8,7 @@ use serde_json::Value;
 use crate::api::answer::Wishes;
 use crate::api::fields::{Fields, wrong};
 use crate::app::ServeOptions;
+use crate::engine::CacheHint;
 use crate::error::ApiError;
 use crate::limits::Limits;
 
@@ -19,6 +20,9 @@ const REFUSED: [(&str, &str); 5] = [
     ("audio", "is not supported: answers are text"),
     ("prediction", "is not supported"),
 ];
+
+/// Of a client's name for a conversation, which is kept with its session.
+const CACHE_KEY_CHARS_MAX: usize = 256;
 
 /// What chat and completions have in common.
 pub(crate) fn wishes(fields: &Fields<'_>, options: &ServeOptions) -> Result<Wishes, ApiError> {
@@ -47,8 +51,15 @@ pub(crate) fn wishes(fields: &Fields<'_>, options: &ServeOptions) -> Result<Wish
         wants_progress: fields.bool("return_progress")?.unwrap_or(false),
         wants_timings: fields.bool("timings_per_token")?.unwrap_or(false),
         ignores_stop_ids: fields.bool("ignore_eos")?.unwrap_or(false),
+        hint: cache_hint(fields)?,
         ..Wishes::default()
     })
+}
+
+/// What the client says about what it will ask next.
+pub(crate) fn cache_hint(fields: &Fields<'_>) -> Result<CacheHint, ApiError> {
+    let key = fields.str("prompt_cache_key")?.map(|key| key.chars().take(CACHE_KEY_CHARS_MAX).collect());
+    Ok(CacheHint { key, is_marked: fields.str("prompt_cache_retention")?.is_some() })
 }
 
 fn sampling(fields: &Fields<'_>) -> Result<SamplingOverrides, ApiError> {

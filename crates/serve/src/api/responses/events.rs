@@ -146,7 +146,7 @@ struct ResponseUsage {
 struct InputTokensDetails {
     /// Those that were read for an answer before.
     cached_tokens: usize,
-    /// Always 0: what is kept costs nothing.
+    /// Those that were read for this answer and kept for the next.
     cache_write_tokens: usize,
 }
 
@@ -413,7 +413,7 @@ impl ResponseWriter {
             input_tokens: timings.n_prompt,
             input_tokens_details: InputTokensDetails {
                 cached_tokens: timings.n_cached,
-                cache_write_tokens: 0,
+                cache_write_tokens: timings.n_kept,
             },
             output_tokens: timings.n_generated,
             output_tokens_details: OutputTokensDetails { reasoning_tokens: done.n_reasoning },
@@ -568,7 +568,7 @@ mod tests {
 
     /// Two calls; the arguments of the second one in pieces, and perhaps cut.
     fn updates(n_byte: usize, finish: Finish, is_cut: bool) -> Vec<Update> {
-        let mut updates = vec![Update::Started { n_prompt: 10, n_cached: 4 }];
+        let mut updates = vec![Update::Started { n_prompt: 10, n_cached: 4, n_kept: 0 }];
         for (index, name, text) in [(0, "ls", "{}"), (1, "git__log", r#"{"n":3}"#)] {
             updates.push(Update::Call(CallUpdate::Begin { index, name: name.into() }));
             let more = text.as_bytes().chunks(n_byte).map(|b| String::from_utf8(b.into()).unwrap());

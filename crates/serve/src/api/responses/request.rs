@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use crate::api::answer::Wishes;
 use crate::api::fields::{Fields, wrong};
+use crate::api::openai::cache_hint;
 use crate::api::responses::events::{REASONING_PREFIX, ResponseSettings};
 use crate::api::skipped::Skipped;
 use crate::api::thinking::Thinking;
@@ -108,7 +109,8 @@ pub(crate) fn read(body: &Map<String, Value>, options: &ServeOptions) -> Result<
         ..ChatRequest::default()
     };
     let thinking = Thinking::read(&fields, options.thinking)?;
-    let wishes = Wishes { sampling, max_tokens, thinking, ..Wishes::default() };
+    let hint = cache_hint(&fields)?;
+    let wishes = Wishes { sampling, max_tokens, thinking, hint, ..Wishes::default() };
     Ok(Asked { chat, wishes, skipped, settings })
 }
 
@@ -459,6 +461,7 @@ fn response_format(fields: &Fields<'_>, limits: &Limits) -> Result<ResponseForma
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::CacheHint;
 
     fn read_json(body: &Value) -> Result<Asked, ApiError> {
         read(body.as_object().unwrap(), &ServeOptions::new("m", 100, 100))
@@ -648,6 +651,7 @@ mod tests {
         let sampling = &asked.wishes.sampling;
         assert_eq!((sampling.temperature, sampling.top_p), (Some(0.5), Some(0.9)));
         assert_eq!((asked.wishes.max_tokens, asked.chat.single_call), (Some(7), true));
+        assert_eq!(asked.wishes.hint, CacheHint { key: Some("k".into()), is_marked: false });
         assert!(asked.chat.free_calls && !read_json(&hello(&json!({}))).unwrap().chat.free_calls);
         assert_eq!(asked.wishes.thinking, Thinking::OFF);
         assert_eq!(asked.chat.response, ResponseFormat::JsonSchema(schema));
@@ -699,6 +703,7 @@ mod tests {
                 "tool_choice.tools",
             ),
             (json!({ "metadata": { "a": 1 } }), "metadata"),
+            (json!({ "prompt_cache_key": 7 }), "prompt_cache_key"),
         ] {
             let error = read_json(&hello(&body)).unwrap_err();
             assert_eq!(error.param.as_deref(), Some(param), "{body}: {error}");

@@ -3,20 +3,20 @@
 use std::fmt::Write;
 
 /// A picture that is being drawn. Coordinates are pixels, from the top left.
-pub(super) struct Svg {
+pub(crate) struct Svg {
     text: String,
 }
 
 /// Where a text stands at its point.
 #[derive(Clone, Copy)]
-pub(super) enum Anchor {
+pub(crate) enum Anchor {
     Start,
     Middle,
     End,
 }
 
 impl Svg {
-    pub(super) fn new(width: f64, height: f64) -> Self {
+    pub(crate) fn new(width: f64, height: f64) -> Self {
         let mut svg = Self { text: String::new() };
         svg.push(format_args!(
             r##"<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="{height}" viewBox="0 0 {width} {height}" font-family="system-ui, 'Segoe UI', 'DejaVu Sans', sans-serif" font-size="12" fill="#222"><rect width="100%" height="100%" fill="#fff"/>"##
@@ -25,7 +25,7 @@ impl Svg {
     }
 
     /// A filled rectangle with a text that is shown when pointed at.
-    pub(super) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), fill: &str, hint: &str) {
+    pub(crate) fn rect(&mut self, (x, y): (f64, f64), (width, height): (f64, f64), fill: &str, hint: &str) {
         let hint = escaped(hint);
         self.push(format_args!(
             r#"<rect x="{x:.2}" y="{y:.2}" width="{width:.2}" height="{height:.2}" fill="{fill}"><title>{hint}</title></rect>"#
@@ -33,7 +33,7 @@ impl Svg {
     }
 
     /// A line through points; `dash` as in `stroke-dasharray`, empty for none.
-    pub(super) fn line(&mut self, points: &[(f64, f64)], stroke: &str, width: f64, dash: &str) {
+    pub(crate) fn line(&mut self, points: &[(f64, f64)], stroke: &str, width: f64, dash: &str) {
         let points: Vec<String> = points.iter().map(|(x, y)| format!("{x:.2},{y:.2}")).collect();
         self.push(format_args!(
             r#"<polyline points="{}" fill="none" stroke="{stroke}" stroke-width="{width}" stroke-dasharray="{dash}"/>"#,
@@ -41,25 +41,25 @@ impl Svg {
         ));
     }
 
-    pub(super) fn dot(&mut self, (x, y): (f64, f64), fill: &str) {
+    pub(crate) fn dot(&mut self, (x, y): (f64, f64), fill: &str) {
         self.push(format_args!(r##"<circle cx="{x:.2}" cy="{y:.2}" r="5" fill="{fill}" stroke="#fff"/>"##));
     }
 
-    pub(super) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
+    pub(crate) fn text(&mut self, (x, y): (f64, f64), anchor: Anchor, text: &str) {
         self.label((x, y), anchor, "", text);
     }
 
     /// A title.
-    pub(super) fn title(&mut self, at: (f64, f64), text: &str) {
+    pub(crate) fn title(&mut self, at: (f64, f64), text: &str) {
         self.label(at, Anchor::Start, r#" font-size="14" font-weight="600""#, text);
     }
 
     /// A text that reads upwards.
-    pub(super) fn upward(&mut self, (x, y): (f64, f64), text: &str) {
+    pub(crate) fn upward(&mut self, (x, y): (f64, f64), text: &str) {
         self.label((x, y), Anchor::Middle, &format!(r#" transform="rotate(-90 {x:.2} {y:.2})""#), text);
     }
 
-    pub(super) fn finish(mut self) -> String {
+    pub(crate) fn finish(mut self) -> String {
         self.text.push_str("</svg>\n");
         self.text
     }

@@ -1,0 +1,1374 @@
+// language: metal3.1
+#include <metal_stdlib>
+#include <simd/simd.h>
+
+using metal::uint;
+
+struct _mslBufferSizes {
+    uint size0;
+    uint size1;
+    uint size2;
+    uint size3;
+    uint size6;
+    uint size7;
+};
+
+typedef uint type_3[1];
+typedef metal::uint2 type_5[1];
+typedef metal::uint4 type_7[1];
+struct type_8 {
+    uint inner[8];
+};
+struct Chunk {
+    type_8 words;
+    metal::uint4 head;
+};
+typedef float type_14[1];
+typedef metal::float4 type_15[1];
+struct Rows {
+    metal::uint3 inner[8];
+};
+struct Sums {
+    float inner[16];
+};
+struct Chunks {
+    Chunk inner[8];
+};
+struct Tokens {
+    metal::uint4 at;
+    uint n;
+    uint cols;
+    char _pad3[8];
+};
+struct type_18 {
+    metal::uint4 inner[448];
+};
+struct type_21 {
+    int inner[16];
+};
+struct type_22 {
+    metal::uint2 inner[4];
+};
+struct type_23 {
+    metal::uint2 inner[8];
+};
+struct type_24 {
+    Chunks inner[4];
+};
+struct Params {
+    metal::packed_uint3 planes;
+    uint pairs_at;
+    metal::packed_uint3 planes_up;
+    uint cols;
+    uint rows;
+    char _pad5[12];
+};
+constant uint Q8_0_ = 0u;
+constant uint Q4_K = 1u;
+constant uint Q5_K = 2u;
+constant uint Q6_K = 3u;
+constant uint IQ4_XS = 4u;
+constant uint MXFP4_ = 5u;
+constant uint MXFP4_PLANES = 6u;
+constant uint CHUNK = 32u;
+constant bool SCALED = true;
+constant uint VECTORS = 9u;
+constant uint NONE = 4294967295u;
+constant uint KIND = 2u;
+constant uint RUNS = 2u;
+constant bool BIASED = true;
+constant uint ROWS = 2u;
+constant uint TOKENS = 1u;
+constant uint LANES = 32u;
+constant uint THREADS = 128u;
+constant uint TILE = 2048u;
+constant uint TILE_VECTORS = 448u;
+constant uint DEPTH = 1u;
+constant uint TURNS = 1u;
+constant uint STEP = 0u;
+
+float half_of(
+    uint bits
+) {
+    uint sign = (bits & 32768u) << 16u;
+    uint rest = (bits & 32767u) << 13u;
+    if (rest < 8388608u) {
+        float small = as_type<float>(rest | 947912704u) - as_type<float>(947912704u);
+        return as_type<float>(as_type<uint>(small) | sign);
+    }
+    return as_type<float>((rest + 939524096u) | sign);
+}
+
+uint block_cols(
+) {
+    bool local_1 = {};
+    bool local_2 = {};
+    if (true) {
+        local_1 = false;
+    } else {
+        local_1 = true;
+    }
+    bool _e16 = local_1;
+    if (!(_e16)) {
+        local_2 = false;
+    } else {
+        local_2 = true;
+    }
+    bool _e26 = local_2;
+    return _e26 ? 32u : 256u;
+}
+
+uint block_bytes(
+) {
+    switch(KIND) {
+        case 0u: {
+            return 34u;
+        }
+        case 1u: {
+            return 144u;
+        }
+        case 2u: {
+            return 176u;
+        }
+        case 3u: {
+            return 210u;
+        }
+        case 4u: {
+            return 136u;
+        }
+        case 5u: {
+            return 17u;
+        }
+        default: {
+            return 16u;
+        }
+    }
+}
+
+metal::uint3 row_at(
+    metal::uint3 planes,
+    uint row,
+    uint cols
+) {
+    uint _e3 = block_cols();
+    uint _e5 = block_bytes();
+    uint byte_3 = row * ((cols / _e3) * _e5);
+    if (false) {
+        return metal::uint3(planes.x + (byte_3 / 4u), planes.y, row * (cols / 32u));
+    }
+    return metal::uint3(planes.x + (byte_3 / 4u), byte_3 % 4u, 0u);
+}
+
+void load_words(
+    thread Chunk& c,
+    uint to,
+    metal::uint3 row_1,
+    uint byte,
+    uint n,
+    device type_3 const& w,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint word = {};
+    uint i = 0u;
+    uint next = {};
+    bool local_3 = {};
+    uint at_3 = row_1.y + byte;
+    uint first_2 = row_1.x + (at_3 / 4u);
+    uint shift = 8u * (at_3 % 4u);
+    uint _e17 = w[first_2];
+    word = _e17;
+    bool loop_init = true;
+    while(true) {
+        if (!loop_init) {
+            uint _e58 = i;
+            i = _e58 + 1u;
+        }
+        loop_init = false;
+        uint _e21 = i;
+        if (_e21 < n) {
+        } else {
+            break;
+        }
+        {
+            next = 0u;
+            uint _e25 = i;
+            if (!(((_e25 + 1u) < n))) {
+                local_3 = shift != 0u;
+            } else {
+                local_3 = true;
+            }
+            bool _e35 = local_3;
+            if (_e35) {
+                uint _e37 = i;
+                uint _e42 = w[(first_2 + _e37) + 1u];
+                next = _e42;
+            }
+            uint _e44 = i;
+            uint _e47 = word;
+            uint _e49 = next;
+            c.words.inner[to + _e44] = (_e47 >> shift) | ((_e49 << 1u) << (31u - shift));
+            uint _e56 = next;
+            word = _e56;
+        }
+    }
+    return;
+}
+
+metal::uint2 two_words(
+    metal::uint3 row_2,
+    uint byte_1,
+    device type_3 const& w,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    Chunk c_1 = {};
+    load_words(c_1, 0u, row_2, byte_1, 2u, w, _buffer_sizes);
+    uint _e7 = c_1.words.inner[0];
+    uint _e10 = c_1.words.inner[1];
+    return metal::uint2(_e7, _e10);
+}
+
+uint spread(
+    uint word_1
+) {
+    uint halves = (word_1 & 255u) | ((word_1 << 8u) & 16711680u);
+    return (halves & 983055u) | ((halves << 4u) & 251662080u);
+}
+
+uint bytes_of(
+    uint bits_1
+) {
+    return (bits_1 & 16843009u) * 255u;
+}
+
+uint choose(
+    uint no,
+    uint yes,
+    uint mask
+) {
+    return no ^ (mask & (no ^ yes));
+}
+
+uint iq4_(
+    uint code
+) {
+    uint _e1 = bytes_of(code);
+    uint _e4 = bytes_of(code >> 1u);
+    uint _e7 = bytes_of(code >> 2u);
+    uint _e10 = choose(2172748161u, 2560137368u, _e1);
+    uint _e13 = choose(2913840557u, 3217014719u, _e1);
+    uint _e14 = choose(_e10, _e13, _e4);
+    uint _e17 = choose(3486502863u, 3722304989u, _e1);
+    uint _e20 = choose(3941264106u, 4143380214u, _e1);
+    uint _e21 = choose(_e17, _e20, _e4);
+    uint _e24 = choose(16843009u, 218959117u, _e1);
+    uint _e27 = choose(421075225u, 640034342u, _e1);
+    uint _e28 = choose(_e24, _e27, _e4);
+    uint _e31 = choose(892679477u, 1162167621u, _e1);
+    uint _e34 = choose(1499027801u, 1903260017u, _e1);
+    uint _e35 = choose(_e31, _e34, _e4);
+    uint _e36 = choose(_e14, _e21, _e7);
+    uint _e37 = choose(_e28, _e35, _e7);
+    uint _e40 = bytes_of(code >> 3u);
+    uint _e41 = choose(_e36, _e37, _e40);
+    return _e41;
+}
+
+uint e2m1_(
+    uint code_1
+) {
+    uint is_large = ((code_1 >> 2u) & 16843009u) * 7u;
+    uint last = (code_1 & (code_1 >> 1u)) & 16843009u;
+    uint size = (code_1 & 117901063u) + (((code_1 & 50529027u) + (2u * last)) & is_large);
+    uint _e26 = bytes_of(code_1 >> 3u);
+    return ((2155905152u + size) - (2u * (size & _e26))) ^ 2155905152u;
+}
+
+uint signed4_(
+    uint low,
+    uint top
+) {
+    uint code_2 = low & 252645135u;
+    switch(KIND) {
+        case 0u: {
+            return low;
+        }
+        case 1u: {
+            return code_2;
+        }
+        case 2u: {
+            return code_2 | ((top & 16843009u) << 4u);
+        }
+        case 3u: {
+            return ((code_2 | ((top & 50529027u) << 4u)) + 1616928864u) ^ 2155905152u;
+        }
+        case 4u: {
+            uint _e19 = iq4_(code_2);
+            return _e19;
+        }
+        default: {
+            uint _e20 = e2m1_(code_2);
+            return _e20;
+        }
+    }
+}
+
+metal::float2 factors(
+    metal::uint4 head,
+    uint group_1
+) {
+    switch(KIND) {
+        case 0u: {
+            float _e4 = half_of(head.x);
+            return metal::float2(_e4, 0.0);
+        }
+        case 1u:
+        case 2u: {
+            uint shift_1 = 8u * (group_1 % 4u);
+            metal::uint2 early = (head.yz >> metal::uint2(shift_1)) & metal::uint2(63u);
+            metal::uint2 low_2 = (head.ww >> metal::uint2(shift_1, shift_1 + 4u)) & metal::uint2(15u);
+            metal::uint2 late = low_2 | (((head.yz >> metal::uint2(shift_1 + 6u)) & metal::uint2(3u)) << metal::uint2(4u));
+            metal::float2 numbers = static_cast<metal::float2>((group_1 < 4u) ? early : late);
+            float _e44 = half_of(head.x & 65535u);
+            float _e48 = half_of(head.x >> 16u);
+            return numbers * metal::float2(_e44, -(_e48));
+        }
+        case 3u: {
+            uint scales = (4u <= group_1) ? head.y : head.x;
+            int scale = as_type<int>(scales << (24u - (8u * (group_1 % 4u)))) >> 24u;
+            float _e68 = half_of(head.z);
+            return metal::float2(_e68 * static_cast<float>(scale), 0.0);
+        }
+        case 4u: {
+            uint low_3 = (head.y >> (4u * group_1)) & 15u;
+            uint scale_1 = low_3 | (((head.x >> (16u + (2u * group_1))) & 3u) << 4u);
+            float _e93 = half_of(head.x & 65535u);
+            return metal::float2(_e93 * static_cast<float>(as_type<int>(as_type<uint>(static_cast<int>(scale_1)) - as_type<uint>(32))), 0.0);
+        }
+        default: {
+            return metal::float2(as_type<float>((head.x < 2u) ? (2097152u << head.x) : ((head.x - 1u) << 23u)), 0.0);
+        }
+    }
+}
+
+uint pair_of_bytes(
+    metal::uint3 row_3,
+    uint byte_2,
+    device type_3 const& w,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint at_4 = row_3.y + byte_2;
+    uint _e10 = w[row_3.x + (at_4 / 4u)];
+    return (_e10 >> (8u * (at_4 % 4u))) & 65535u;
+}
+
+metal::uint4 head_at(
+    metal::uint3 row_4,
+    uint block,
+    uint half_,
+    device type_3 const& w,
+    device type_5 const& w2_,
+    device type_7 const& w4_,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint _e3 = block_bytes();
+    uint start_1 = block * _e3;
+    switch(KIND) {
+        case 0u: {
+            uint _e6 = pair_of_bytes(row_4, start_1, w, _buffer_sizes);
+            return metal::uint4(_e6, 0u, 0u, 0u);
+        }
+        case 1u:
+        case 2u: {
+            metal::uint4 _e19 = w4_[(row_4.x / 4u) + (start_1 / 16u)];
+            return _e19;
+        }
+        case 3u: {
+            metal::uint2 _e25 = two_words(row_4, (start_1 + 192u) + (8u * half_), w, _buffer_sizes);
+            uint _e28 = pair_of_bytes(row_4, start_1 + 208u, w, _buffer_sizes);
+            return metal::uint4(_e25, _e28, 0u);
+        }
+        case 4u: {
+            metal::uint2 _e39 = w2_[(row_4.x / 2u) + (start_1 / 8u)];
+            return metal::uint4(_e39, 0u, 0u);
+        }
+        case 5u: {
+            uint at_5 = row_4.y + start_1;
+            uint _e51 = w[row_4.x + (at_5 / 4u)];
+            return metal::uint4((_e51 >> (8u * (at_5 % 4u))) & 255u, 0u, 0u, 0u);
+        }
+        default: {
+            uint at_6 = row_4.z + block;
+            uint _e71 = w[row_4.y + (at_6 / 4u)];
+            return metal::uint4((_e71 >> (8u * (at_6 % 4u))) & 255u, 0u, 0u, 0u);
+        }
+    }
+}
+
+void load_four(
+    thread Chunk& c_2,
+    uint to_1,
+    metal::uint4 words
+) {
+    c_2.words.inner[to_1] = words.x;
+    c_2.words.inner[to_1 + 1u] = words.y;
+    c_2.words.inner[to_1 + 2u] = words.z;
+    c_2.words.inner[to_1 + 3u] = words.w;
+    return;
+}
+
+Chunk load_chunk(
+    metal::uint3 row_5,
+    uint chunk,
+    uint n_1,
+    device type_3 const& w,
+    device type_5 const& w2_,
+    device type_7 const& w4_,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    Chunk c_3 = {};
+    uint _e6 = block_cols();
+    uint _e8 = block_bytes();
+    uint start_2 = ((chunk * CHUNK) / _e6) * _e8;
+    uint part = chunk % 8u;
+    uint _e15 = block_cols();
+    metal::uint4 _e19 = head_at(row_5, (chunk * CHUNK) / _e15, part / 4u, w, w2_, w4_, _buffer_sizes);
+    c_3.head = _e19;
+    switch(KIND) {
+        case 0u: {
+            load_words(c_3, 0u, row_5, start_2 + 2u, 8u, w, _buffer_sizes);
+            break;
+        }
+        case 1u: {
+            metal::uint4 _e37 = w4_[(((row_5.x / 4u) + (start_2 / 16u)) + 1u) + part];
+            load_four(c_3, 0u, _e37);
+            break;
+        }
+        case 2u: {
+            metal::uint4 _e50 = w4_[(((row_5.x / 4u) + (start_2 / 16u)) + 3u) + part];
+            load_four(c_3, 0u, _e50);
+            metal::uint4 _e65 = w4_[(((row_5.x / 4u) + (start_2 / 16u)) + 1u) + (part % 2u)];
+            load_four(c_3, 4u, _e65 >> metal::uint4((part / 2u) * 2u));
+            break;
+        }
+        case 3u: {
+            uint low_4 = (start_2 + (64u * (part / 4u))) + (8u * (part % 4u));
+            load_words(c_3, 0u, row_5, low_4, 2u, w, _buffer_sizes);
+            load_words(c_3, 2u, row_5, low_4 + 32u, 2u, w, _buffer_sizes);
+            load_words(c_3, 4u, row_5, ((start_2 + 128u) + (32u * (part / 4u))) + (8u * (part % 4u)), 2u, w, _buffer_sizes);
+            break;
+        }
+        case 4u: {
+            uint at_7 = (((row_5.x / 2u) + (start_2 / 8u)) + 1u) + (2u * part);
+            metal::uint2 _e116 = w2_[at_7];
+            metal::uint2 _e121 = w2_[at_7 + 1u];
+            load_four(c_3, 0u, metal::uint4(_e116, _e121));
+            break;
+        }
+        case 5u: {
+            load_words(c_3, 0u, row_5, start_2 + 1u, 4u, w, _buffer_sizes);
+            break;
+        }
+        default: {
+            metal::uint4 _e134 = w4_[(row_5.x / 4u) + chunk];
+            load_four(c_3, 0u, _e134);
+            break;
+        }
+    }
+    Chunk _e135 = c_3;
+    return _e135;
+}
+
+uint vector_of(
+    uint chunk_1,
+    uint k
+) {
+    switch(KIND) {
+        case 1u:
+        case 2u: {
+            return ((((chunk_1 / 2u) * 16u) + ((k / 4u) * 8u)) + ((chunk_1 % 2u) * 4u)) + (k % 4u);
+        }
+        case 3u: {
+            return ((((chunk_1 / 4u) * 32u) + ((k / 2u) * 8u)) + ((chunk_1 % 4u) * 2u)) + (k % 2u);
+        }
+        default: {
+            return (chunk_1 * 8u) + k;
+        }
+    }
+}
+
+uint chunk_bytes(
+    Chunk c_4,
+    uint k_1
+) {
+    if (false) {
+        return c_4.words.inner[k_1];
+    }
+    if (false) {
+        uint _e23 = spread(c_4.words.inner[k_1 / 2u] >> (16u * (k_1 % 2u)));
+        uint _e25 = signed4_(_e23, 0u);
+        return _e25;
+    }
+    if (false) {
+        uint quarter_1 = k_1 / 2u;
+        uint low_5 = c_4.words.inner[(2u * (quarter_1 % 2u)) + (k_1 % 2u)] >> ((quarter_1 / 2u) * 4u);
+        uint _e56 = signed4_(low_5, c_4.words.inner[4u + (k_1 % 2u)] >> (2u * quarter_1));
+        return _e56;
+    }
+    uint _e75 = signed4_(c_4.words.inner[k_1 % 4u] >> ((k_1 / 4u) * 4u), c_4.words.inner[4u + (k_1 % 4u)] >> (k_1 / 4u));
+    return _e75;
+}
+
+metal::float2 chunk_scale_bias(
+    Chunk c_5,
+    metal::uint3 row_6,
+    uint chunk_2,
+    uint run
+) {
+    switch(KIND) {
+        case 1u:
+        case 2u: {
+            metal::float2 _e13 = factors(c_5.head, (((chunk_2 % 8u) / 2u) * 2u) + run);
+            return _e13;
+        }
+        case 3u: {
+            metal::float2 _e22 = factors(c_5.head, (2u * run) + ((chunk_2 % 4u) / 2u));
+            return _e22;
+        }
+        default: {
+            metal::float2 _e26 = factors(c_5.head, chunk_2 % 8u);
+            return _e26;
+        }
+    }
+}
+
+Chunks load_rows(
+    thread Rows& rows_1,
+    uint chunk_3,
+    uint cols_1,
+    device type_3 const& w,
+    device type_5 const& w2_,
+    device type_7 const& w4_,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    Chunks chunks = {};
+    uint r_2 = 0u;
+    uint col = chunk_3 * CHUNK;
+    if (col < cols_1) {
+        bool loop_init_1 = true;
+        while(true) {
+            if (!loop_init_1) {
+                uint _e20 = r_2;
+                r_2 = _e20 + 1u;
+            }
+            loop_init_1 = false;
+            uint _e9 = r_2;
+            if (_e9 < ROWS) {
+            } else {
+                break;
+            }
+            {
+                uint _e12 = r_2;
+                uint _e14 = r_2;
+                metal::uint3 _e16 = rows_1.inner[_e14];
+                Chunk _e18 = load_chunk(_e16, chunk_3, cols_1 - col, w, w2_, w4_, _buffer_sizes);
+                chunks.inner[_e12] = _e18;
+            }
+        }
+    }
+    Chunks _e22 = chunks;
+    return _e22;
+}
+
+metal::float2x4 columns(
+    uint at,
+    uint quarter,
+    device type_15 const& x4_,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint k_2 = 2u * (quarter % 4u);
+    uint _e11 = vector_of(quarter / 4u, k_2);
+    metal::float4 _e14 = x4_[(at / 4u) + _e11];
+    uint _e22 = vector_of(quarter / 4u, k_2 + 1u);
+    metal::float4 _e25 = x4_[(at / 4u) + _e22];
+    return metal::float2x4(_e14, _e25);
+}
+
+uint unit_exponent(
+    float largest
+) {
+    uint power = (as_type<uint>(largest) + 65793u) & 2139095040u;
+    return metal::max(power, 192937984u) - 184549376u;
+}
+
+metal::int4 naga_f2i32(metal::float4 value) {
+    return static_cast<metal::int4>(metal::clamp(value, -2147483600.0, 2147483500.0));
+}
+
+metal::uint3 planes_of(
+    metal::float4 x
+) {
+    metal::uint4 b = as_type<metal::uint4>(naga_f2i32(metal::rint(x))) + metal::uint4(32896u);
+    metal::uint2 even = (b.xz & metal::uint2(16711935u)) | ((b.yw & metal::uint2(16711935u)) << metal::uint2(8u));
+    metal::uint2 odd = ((b.xz >> metal::uint2(8u)) & metal::uint2(16711935u)) | (b.yw & metal::uint2(4278255360u));
+    return metal::uint3(((even.x & 65535u) | (even.y << 16u)) ^ 2155905152u, ((odd.x & 65535u) | (odd.y << 16u)) ^ 2155905152u, (even.x >> 16u) | (even.y & 4294901760u));
+}
+
+uint place(
+    uint token,
+    uint chunk_4
+) {
+    return ((token * 64u) + chunk_4) * VECTORS;
+}
+
+void load_tile(
+    Tokens tokens,
+    uint start,
+    uint thread_1,
+    device type_15 const& x4_,
+    threadgroup type_18& x_tile,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    uint t = 0u;
+    uint first = {};
+    metal::float2x4 v = {};
+    bool local_4 = {};
+    float largest_1 = {};
+    float sum = {};
+    uint step = {};
+    uint n_quarter = metal::min(TILE, tokens.cols - start) / 8u;
+    bool loop_init_2 = true;
+    while(true) {
+        if (!loop_init_2) {
+            uint _e128 = t;
+            t = _e128 + 1u;
+        }
+        loop_init_2 = false;
+        uint _e11 = t;
+        if (_e11 < TOKENS) {
+        } else {
+            break;
+        }
+        {
+            first = 0u;
+            bool loop_init_3 = true;
+            while(true) {
+                if (!loop_init_3) {
+                    uint _e124 = first;
+                    first = _e124 + THREADS;
+                }
+                loop_init_3 = false;
+                uint _e16 = first;
+                if (_e16 < n_quarter) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e18 = first;
+                    uint quarter_2 = _e18 + thread_1;
+                    bool is_there = quarter_2 < n_quarter;
+                    v = metal::float2x4 {};
+                    if (is_there) {
+                        uint _e25 = t;
+                        local_4 = _e25 < tokens.n;
+                    } else {
+                        local_4 = false;
+                    }
+                    bool _e29 = local_4;
+                    if (_e29) {
+                        uint _e31 = t;
+                        metal::float2x4 _e34 = columns(tokens.at[_e31] + start, quarter_2, x4_, _buffer_sizes);
+                        v = _e34;
+                    }
+                    metal::float4 _e36 = v[0];
+                    metal::float4 _e39 = v[1];
+                    metal::float4 largest4_ = metal::max(metal::abs(_e36), metal::abs(_e39));
+                    largest_1 = metal::max(metal::max(largest4_.x, largest4_.y), metal::max(largest4_.z, largest4_.w));
+                    metal::float4 _e51 = v[0];
+                    metal::float4 _e53 = v[1];
+                    metal::float4 sum4_ = _e51 + _e53;
+                    sum = (sum4_.x + sum4_.y) + (sum4_.z + sum4_.w);
+                    step = 1u;
+                    bool loop_init_4 = true;
+                    while(true) {
+                        if (!loop_init_4) {
+                            uint _e83 = step;
+                            step = _e83 * 2u;
+                        }
+                        loop_init_4 = false;
+                        uint _e65 = step;
+                        if (_e65 < 4u) {
+                        } else {
+                            break;
+                        }
+                        {
+                            float _e68 = largest_1;
+                            float _e69 = largest_1;
+                            uint _e70 = step;
+                            float unnamed = metal::simd_shuffle_xor(_e69, _e70);
+                            largest_1 = metal::max(_e68, unnamed);
+                            uint _e73 = step;
+                            if ((_e73 * RUNS) < 4u) {
+                                float _e78 = sum;
+                                float _e79 = sum;
+                                uint _e80 = step;
+                                float unnamed_1 = metal::simd_shuffle_xor(_e79, _e80);
+                                sum = _e78 + unnamed_1;
+                            }
+                        }
+                    }
+                    float _e86 = largest_1;
+                    uint _e87 = unit_exponent(_e86);
+                    float inverse = as_type<float>(2130706432u - _e87);
+                    metal::float4 _e92 = v[0];
+                    metal::uint3 _e94 = planes_of(_e92 * inverse);
+                    metal::float4 _e96 = v[1];
+                    metal::uint3 _e98 = planes_of(_e96 * inverse);
+                    if (is_there) {
+                        uint _e99 = t;
+                        uint _e102 = place(_e99, quarter_2 / 4u);
+                        uint at_8 = _e102 + ((quarter_2 % 4u) * 2u);
+                        x_tile.inner[at_8] = metal::uint4(_e94.x, _e98.x, _e94.y, _e98.y);
+                        float _e121 = sum;
+                        x_tile.inner[at_8 + 1u] = metal::uint4(_e94.z, _e98.z, _e87, as_type<uint>(_e121));
+                    }
+                }
+            }
+        }
+    }
+    return;
+}
+
+float bias_of(
+    metal::float2 factors_1
+) {
+    return factors_1.y;
+}
+
+void add_chunk(
+    thread Sums& sums,
+    thread Chunks& chunks_1,
+    thread Rows& rows_2,
+    uint chunk_5,
+    uint at_1,
+    threadgroup type_18& x_tile
+) {
+    uint run_1 = 0u;
+    type_21 low_1 = {};
+    type_21 middle = {};
+    type_21 high = {};
+    type_22 facts = {};
+    uint q = {};
+    type_23 codes = {};
+    uint r_3 = {};
+    uint t_1 = {};
+    uint r_4 = {};
+    uint r_5 = {};
+    uint t_2 = {};
+    float sum_1 = {};
+    bool loop_init_5 = true;
+    while(true) {
+        if (!loop_init_5) {
+            uint _e222 = run_1;
+            run_1 = _e222 + 1u;
+        }
+        loop_init_5 = false;
+        uint _e7 = run_1;
+        if (_e7 < RUNS) {
+        } else {
+            break;
+        }
+        {
+            low_1 = type_21 {};
+            middle = type_21 {};
+            high = type_21 {};
+            facts = type_22 {};
+            uint _e18 = run_1;
+            q = (_e18 * 4u) / RUNS;
+            bool loop_init_6 = true;
+            while(true) {
+                if (!loop_init_6) {
+                    uint _e155 = q;
+                    q = _e155 + 1u;
+                }
+                loop_init_6 = false;
+                uint _e24 = q;
+                uint _e25 = run_1;
+                if (_e24 < (((_e25 + 1u) * 4u) / RUNS)) {
+                } else {
+                    break;
+                }
+                {
+                    codes = type_23 {};
+                    r_3 = 0u;
+                    bool loop_init_7 = true;
+                    while(true) {
+                        if (!loop_init_7) {
+                            uint _e60 = r_3;
+                            r_3 = _e60 + 1u;
+                        }
+                        loop_init_7 = false;
+                        uint _e37 = r_3;
+                        if (_e37 < ROWS) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e40 = r_3;
+                            uint _e42 = r_3;
+                            Chunk _e44 = chunks_1.inner[_e42];
+                            uint _e46 = q;
+                            uint _e48 = chunk_bytes(_e44, 2u * _e46);
+                            uint _e49 = r_3;
+                            Chunk _e51 = chunks_1.inner[_e49];
+                            uint _e53 = q;
+                            uint _e57 = chunk_bytes(_e51, (2u * _e53) + 1u);
+                            codes.inner[_e40] = metal::uint2(_e48, _e57);
+                        }
+                    }
+                    t_1 = 0u;
+                    bool loop_init_8 = true;
+                    while(true) {
+                        if (!loop_init_8) {
+                            uint _e152 = t_1;
+                            t_1 = _e152 + 1u;
+                        }
+                        loop_init_8 = false;
+                        uint _e64 = t_1;
+                        if (_e64 < TOKENS) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e67 = t_1;
+                            uint _e68 = place(_e67, at_1);
+                            uint _e70 = q;
+                            uint place_1 = _e68 + (2u * _e70);
+                            metal::uint4 v_1 = x_tile.inner[place_1];
+                            metal::uint4 rest_1 = x_tile.inner[place_1 + 1u];
+                            uint _e81 = t_1;
+                            facts.inner[_e81] = rest_1.zw;
+                            r_4 = 0u;
+                            bool loop_init_9 = true;
+                            while(true) {
+                                if (!loop_init_9) {
+                                    uint _e149 = r_4;
+                                    r_4 = _e149 + 1u;
+                                }
+                                loop_init_9 = false;
+                                uint _e86 = r_4;
+                                if (_e86 < ROWS) {
+                                } else {
+                                    break;
+                                }
+                                {
+                                    uint _e89 = r_4;
+                                    uint _e92 = t_1;
+                                    uint i_2 = (_e89 * TOKENS) + _e92;
+                                    int _e95 = low_1.inner[i_2];
+                                    uint _e96 = r_4;
+                                    uint _e99 = codes.inner[_e96].x;
+                                    uint _e100 = v_1.x;
+                                    packed_char4 reinterpreted_packed_char4_e99 = as_type<packed_char4>(_e99);
+                                    packed_char4 reinterpreted_packed_char4_e100 = as_type<packed_char4>(_e100);
+                                    low_1.inner[i_2] = as_type<int>(as_type<uint>(_e95) + as_type<uint>(( + reinterpreted_packed_char4_e99[0] * reinterpreted_packed_char4_e100[0] + reinterpreted_packed_char4_e99[1] * reinterpreted_packed_char4_e100[1] + reinterpreted_packed_char4_e99[2] * reinterpreted_packed_char4_e100[2] + reinterpreted_packed_char4_e99[3] * reinterpreted_packed_char4_e100[3])));
+                                    int _e104 = low_1.inner[i_2];
+                                    uint _e105 = r_4;
+                                    uint _e108 = codes.inner[_e105].y;
+                                    uint _e109 = v_1.y;
+                                    packed_char4 reinterpreted_packed_char4_e108 = as_type<packed_char4>(_e108);
+                                    packed_char4 reinterpreted_packed_char4_e109 = as_type<packed_char4>(_e109);
+                                    low_1.inner[i_2] = as_type<int>(as_type<uint>(_e104) + as_type<uint>(( + reinterpreted_packed_char4_e108[0] * reinterpreted_packed_char4_e109[0] + reinterpreted_packed_char4_e108[1] * reinterpreted_packed_char4_e109[1] + reinterpreted_packed_char4_e108[2] * reinterpreted_packed_char4_e109[2] + reinterpreted_packed_char4_e108[3] * reinterpreted_packed_char4_e109[3])));
+                                    int _e113 = middle.inner[i_2];
+                                    uint _e114 = r_4;
+                                    uint _e117 = codes.inner[_e114].x;
+                                    uint _e118 = v_1.z;
+                                    packed_char4 reinterpreted_packed_char4_e117 = as_type<packed_char4>(_e117);
+                                    packed_char4 reinterpreted_packed_char4_e118 = as_type<packed_char4>(_e118);
+                                    middle.inner[i_2] = as_type<int>(as_type<uint>(_e113) + as_type<uint>(( + reinterpreted_packed_char4_e117[0] * reinterpreted_packed_char4_e118[0] + reinterpreted_packed_char4_e117[1] * reinterpreted_packed_char4_e118[1] + reinterpreted_packed_char4_e117[2] * reinterpreted_packed_char4_e118[2] + reinterpreted_packed_char4_e117[3] * reinterpreted_packed_char4_e118[3])));
+                                    int _e122 = middle.inner[i_2];
+                                    uint _e123 = r_4;
+                                    uint _e126 = codes.inner[_e123].y;
+                                    uint _e127 = v_1.w;
+                                    packed_char4 reinterpreted_packed_char4_e126 = as_type<packed_char4>(_e126);
+                                    packed_char4 reinterpreted_packed_char4_e127 = as_type<packed_char4>(_e127);
+                                    middle.inner[i_2] = as_type<int>(as_type<uint>(_e122) + as_type<uint>(( + reinterpreted_packed_char4_e126[0] * reinterpreted_packed_char4_e127[0] + reinterpreted_packed_char4_e126[1] * reinterpreted_packed_char4_e127[1] + reinterpreted_packed_char4_e126[2] * reinterpreted_packed_char4_e127[2] + reinterpreted_packed_char4_e126[3] * reinterpreted_packed_char4_e127[3])));
+                                    int _e131 = high.inner[i_2];
+                                    uint _e132 = r_4;
+                                    uint _e135 = codes.inner[_e132].x;
+                                    uint _e136 = rest_1.x;
+                                    packed_char4 reinterpreted_packed_char4_e135 = as_type<packed_char4>(_e135);
+                                    packed_char4 reinterpreted_packed_char4_e136 = as_type<packed_char4>(_e136);
+                                    high.inner[i_2] = as_type<int>(as_type<uint>(_e131) + as_type<uint>(( + reinterpreted_packed_char4_e135[0] * reinterpreted_packed_char4_e136[0] + reinterpreted_packed_char4_e135[1] * reinterpreted_packed_char4_e136[1] + reinterpreted_packed_char4_e135[2] * reinterpreted_packed_char4_e136[2] + reinterpreted_packed_char4_e135[3] * reinterpreted_packed_char4_e136[3])));
+                                    int _e140 = high.inner[i_2];
+                                    uint _e141 = r_4;
+                                    uint _e144 = codes.inner[_e141].y;
+                                    uint _e145 = rest_1.y;
+                                    packed_char4 reinterpreted_packed_char4_e144 = as_type<packed_char4>(_e144);
+                                    packed_char4 reinterpreted_packed_char4_e145 = as_type<packed_char4>(_e145);
+                                    high.inner[i_2] = as_type<int>(as_type<uint>(_e140) + as_type<uint>(( + reinterpreted_packed_char4_e144[0] * reinterpreted_packed_char4_e145[0] + reinterpreted_packed_char4_e144[1] * reinterpreted_packed_char4_e145[1] + reinterpreted_packed_char4_e144[2] * reinterpreted_packed_char4_e145[2] + reinterpreted_packed_char4_e144[3] * reinterpreted_packed_char4_e145[3])));
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+            r_5 = 0u;
+            bool loop_init_10 = true;
+            while(true) {
+                if (!loop_init_10) {
+                    uint _e219 = r_5;
+                    r_5 = _e219 + 1u;
+                }
+                loop_init_10 = false;
+                uint _e159 = r_5;
+                if (_e159 < ROWS) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e162 = r_5;
+                    Chunk _e164 = chunks_1.inner[_e162];
+                    uint _e165 = r_5;
+                    metal::uint3 _e167 = rows_2.inner[_e165];
+                    uint _e168 = run_1;
+                    metal::float2 _e169 = chunk_scale_bias(_e164, _e167, chunk_5, _e168);
+                    t_2 = 0u;
+                    bool loop_init_11 = true;
+                    while(true) {
+                        if (!loop_init_11) {
+                            uint _e216 = t_2;
+                            t_2 = _e216 + 1u;
+                        }
+                        loop_init_11 = false;
+                        uint _e172 = t_2;
+                        if (_e172 < TOKENS) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e175 = r_5;
+                            uint _e178 = t_2;
+                            uint i_3 = (_e175 * TOKENS) + _e178;
+                            int _e181 = high.inner[i_3];
+                            int _e184 = middle.inner[i_3];
+                            int _e188 = low_1.inner[i_3];
+                            float whole = metal::fma(static_cast<float>(_e181), 65536.0, static_cast<float>(as_type<int>(as_type<uint>(_e184 << 8u) + as_type<uint>(_e188))));
+                            uint _e193 = t_2;
+                            uint _e196 = facts.inner[_e193].x;
+                            float _e201 = sums.inner[i_3];
+                            sum_1 = metal::fma(whole * as_type<float>(_e196), _e169.x, _e201);
+                            if (BIASED) {
+                                float _e205 = bias_of(_e169);
+                                uint _e206 = t_2;
+                                uint _e209 = facts.inner[_e206].y;
+                                float _e211 = sum_1;
+                                sum_1 = metal::fma(_e205, as_type<float>(_e209), _e211);
+                            }
+                            float _e214 = sum_1;
+                            sums.inner[i_3] = _e214;
+                        }
+                    }
+                }
+            }
+        }
+    }
+    return;
+}
+
+void show(
+    uint thread_2,
+    float value,
+    threadgroup type_18& x_tile
+) {
+    x_tile.inner[thread_2].x = as_type<uint>(value);
+    return;
+}
+
+float shown(
+    uint thread_3,
+    threadgroup type_18& x_tile
+) {
+    uint _e4 = x_tile.inner[thread_3].x;
+    return as_type<float>(_e4);
+}
+
+float team_sum(
+    float value_1,
+    uint thread_4,
+    uint n_lane_1,
+    threadgroup type_18& x_tile
+) {
+    float sum_2 = {};
+    uint step_1 = 16u;
+    uint step_2 = 16u;
+    sum_2 = value_1;
+    if (LANES <= n_lane_1) {
+        bool loop_init_12 = true;
+        while(true) {
+            if (!loop_init_12) {
+                uint _e19 = step_1;
+                step_1 = _e19 / 2u;
+            }
+            loop_init_12 = false;
+            uint _e12 = step_1;
+            if (0u < _e12) {
+            } else {
+                break;
+            }
+            {
+                float _e14 = sum_2;
+                float _e15 = sum_2;
+                uint _e16 = step_1;
+                float unnamed_2 = metal::simd_shuffle_xor(_e15, _e16);
+                sum_2 = _e14 + unnamed_2;
+            }
+        }
+        float _e22 = sum_2;
+        return _e22;
+    }
+    bool loop_init_13 = true;
+    while(true) {
+        if (!loop_init_13) {
+            uint _e37 = step_2;
+            step_2 = _e37 / 2u;
+        }
+        loop_init_13 = false;
+        uint _e29 = step_2;
+        if (0u < _e29) {
+        } else {
+            break;
+        }
+        {
+            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            float _e31 = sum_2;
+            show(thread_4, _e31, x_tile);
+            metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            float _e32 = sum_2;
+            uint _e33 = step_2;
+            float _e35 = shown(thread_4 ^ _e33, x_tile);
+            sum_2 = _e32 + _e35;
+        }
+    }
+    float _e40 = sum_2;
+    return _e40;
+}
+
+Sums dots(
+    thread Rows& rows_3,
+    Tokens tokens_1,
+    bool is_first,
+    uint thread_5,
+    uint n_lane_2,
+    device type_3 const& w,
+    device type_5 const& w2_,
+    device type_7 const& w4_,
+    device type_15 const& x4_,
+    threadgroup type_18& x_tile,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    type_24 ahead = {};
+    uint d = 0u;
+    Sums sums_1 = {};
+    uint first_1 = 0u;
+    bool local_5 = {};
+    bool local_6 = {};
+    bool local_7 = {};
+    uint chunk_6 = {};
+    Chunks chunks_2 = {};
+    uint d_1 = {};
+    uint i_1 = 0u;
+    uint n_chunk = ((tokens_1.cols + CHUNK) - 1u) / CHUNK;
+    uint lane = thread_5 % LANES;
+    bool loop_init_14 = true;
+    while(true) {
+        if (!loop_init_14) {
+            uint _e29 = d;
+            d = _e29 + 1u;
+        }
+        loop_init_14 = false;
+        uint _e17 = d;
+        if (_e17 < DEPTH) {
+        } else {
+            break;
+        }
+        {
+            uint _e20 = d;
+            uint _e22 = d;
+            Chunks _e27 = load_rows(rows_3, (_e22 * LANES) + lane, tokens_1.cols, w, w2_, w4_, _buffer_sizes);
+            ahead.inner[_e20] = _e27;
+        }
+    }
+    bool loop_init_15 = true;
+    while(true) {
+        if (!loop_init_15) {
+            uint _e115 = first_1;
+            first_1 = _e115 + 64u;
+        }
+        loop_init_15 = false;
+        uint _e34 = first_1;
+        if (_e34 < n_chunk) {
+        } else {
+            break;
+        }
+        {
+            if (!(is_first)) {
+                local_5 = TILE < tokens_1.cols;
+            } else {
+                local_5 = true;
+            }
+            bool _e43 = local_5;
+            if (!(_e43)) {
+                local_6 = n_lane_2 < LANES;
+            } else {
+                local_6 = true;
+            }
+            bool _e50 = local_6;
+            if (_e50) {
+                if (!(!(is_first))) {
+                    uint _e56 = first_1;
+                    local_7 = 0u < _e56;
+                } else {
+                    local_7 = true;
+                }
+                bool _e59 = local_7;
+                if (_e59) {
+                    metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+                }
+                uint _e60 = first_1;
+                load_tile(tokens_1, _e60 * CHUNK, thread_5, x4_, x_tile, _buffer_sizes);
+                metal::threadgroup_barrier(metal::mem_flags::mem_threadgroup);
+            }
+            uint _e63 = first_1;
+            uint end = metal::min(_e63 + 64u, n_chunk);
+            uint _e71 = first_1;
+            chunk_6 = _e71 + lane;
+            bool loop_init_16 = true;
+            while(true) {
+                if (!loop_init_16) {
+                    uint _e112 = chunk_6;
+                    chunk_6 = _e112 + LANES;
+                }
+                loop_init_16 = false;
+                uint _e74 = chunk_6;
+                if (_e74 < end) {
+                } else {
+                    break;
+                }
+                {
+                    Chunks _e77 = ahead.inner[0];
+                    chunks_2 = _e77;
+                    d_1 = 1u;
+                    bool loop_init_17 = true;
+                    while(true) {
+                        if (!loop_init_17) {
+                            uint _e92 = d_1;
+                            d_1 = _e92 + 1u;
+                        }
+                        loop_init_17 = false;
+                        uint _e81 = d_1;
+                        if (_e81 < DEPTH) {
+                        } else {
+                            break;
+                        }
+                        {
+                            uint _e84 = d_1;
+                            uint _e88 = d_1;
+                            Chunks _e90 = ahead.inner[_e88];
+                            ahead.inner[_e84 - 1u] = _e90;
+                        }
+                    }
+                    uint _e99 = chunk_6;
+                    Chunks _e107 = load_rows(rows_3, _e99 + 32u, tokens_1.cols, w, w2_, w4_, _buffer_sizes);
+                    ahead.inner[0u] = _e107;
+                    uint _e108 = chunk_6;
+                    uint _e109 = chunk_6;
+                    uint _e110 = first_1;
+                    add_chunk(sums_1, chunks_2, rows_3, _e108, _e109 - _e110, x_tile);
+                }
+            }
+        }
+    }
+    bool loop_init_18 = true;
+    while(true) {
+        if (!loop_init_18) {
+            uint _e138 = i_1;
+            i_1 = _e138 + 1u;
+        }
+        loop_init_18 = false;
+        uint _e124 = i_1;
+        if (_e124 < 2u) {
+        } else {
+            break;
+        }
+        {
+            uint _e131 = i_1;
+            uint _e133 = i_1;
+            float _e135 = sums_1.inner[_e133];
+            float _e136 = team_sum(_e135, thread_5, n_lane_2, x_tile);
+            sums_1.inner[_e131] = _e136;
+        }
+    }
+    Sums _e140 = sums_1;
+    return _e140;
+}
+
+float silu(
+    float x_1
+) {
+    return x_1 / (1.0 + metal::exp(metal::min(-(x_1), 80.0)));
+}
+
+void finish(
+    uint at_2,
+    float sum_3,
+    float sum_up,
+    device type_14& out,
+    constant _mslBufferSizes& _buffer_sizes
+) {
+    switch(STEP) {
+        case 0u: {
+            float _e6 = silu(sum_3);
+            out[at_2] = _e6 * sum_up;
+            return;
+        }
+        case 1u: {
+            float _e10 = silu(sum_3);
+            out[at_2] = _e10;
+            return;
+        }
+        case 2u: {
+            float _e13 = out[at_2];
+            out[at_2] = _e13 * sum_3;
+            return;
+        }
+        default: {
+            out[at_2] = sum_3;
+            return;
+        }
+    }
+}
+
+struct main_Input {
+};
+[[max_total_threads_per_threadgroup(128)]] kernel void main_(
+  metal::uint3 group [[threadgroup_position_in_grid]]
+, uint thread_ [[thread_index_in_threadgroup]]
+, uint n_lane [[threads_per_simdgroup]]
+, device type_3 const& w [[buffer(1)]]
+, device type_5 const& w2_ [[buffer(2)]]
+, device type_7 const& w4_ [[buffer(3)]]
+, device type_15 const& x4_ [[buffer(5)]]
+, threadgroup type_18& x_tile
+, constant Params& p [[buffer(0)]]
+, device type_3 const& pairs [[buffer(6)]]
+, device type_14& out [[buffer(7)]]
+, constant _mslBufferSizes& _buffer_sizes [[buffer(8)]]
+) {
+    uint turn = 0u;
+    Rows rows = {};
+    uint r = {};
+    uint r_1 = {};
+    bool local = {};
+    uint _e5 = p.pairs_at;
+    uint pair = _e5 + (4u * group.y);
+    uint record = pairs[pair];
+    if (record == NONE) {
+        return;
+    }
+    uint _e19 = pairs[pair + 1u];
+    uint row_in = false ? group.y : _e19;
+    uint _e31 = pairs[pair + 2u];
+    uint row_out = false ? _e31 : group.y;
+    uint _e39 = p.cols;
+    uint _e45 = p.cols;
+    Tokens tokens_2 = Tokens {metal::uint4(row_in * _e39), 1u, _e45};
+    bool loop_init_19 = true;
+    while(true) {
+        if (!loop_init_19) {
+            uint _e166 = turn;
+            turn = _e166 + 1u;
+        }
+        loop_init_19 = false;
+        uint _e65 = turn;
+        if (_e65 < TURNS) {
+        } else {
+            break;
+        }
+        {
+            uint _e71 = turn;
+            uint first_3 = ((group.x * TURNS) + _e71) * 4u;
+            uint _e76 = p.rows;
+            if (_e76 <= first_3) {
+                break;
+            }
+            uint row0_ = first_3 + ((thread_ / LANES) * 1u);
+            rows = Rows {};
+            r = 0u;
+            bool loop_init_20 = true;
+            while(true) {
+                if (!loop_init_20) {
+                    uint _e124 = r;
+                    r = _e124 + 1u;
+                }
+                loop_init_20 = false;
+                uint _e86 = r;
+                if (_e86 < 1u) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e88 = r;
+                    uint _e92 = p.rows;
+                    uint row_7 = metal::min(row0_ + _e88, _e92 - 1u);
+                    uint _e96 = r;
+                    metal::uint3 _e100 = p.planes;
+                    uint _e105 = p.cols;
+                    metal::uint3 _e106 = row_at(_e100 + metal::uint3(record), row_7, _e105);
+                    rows.inner[_e96] = _e106;
+                    if (true) {
+                        uint _e111 = r;
+                        metal::uint3 _e116 = p.planes_up;
+                        uint _e121 = p.cols;
+                        metal::uint3 _e122 = row_at(_e116 + metal::uint3(record), row_7, _e121);
+                        rows.inner[1u + _e111] = _e122;
+                    }
+                }
+            }
+            uint _e126 = turn;
+            Sums _e129 = dots(rows, tokens_2, _e126 == 0u, thread_, n_lane, w, w2_, w4_, x4_, x_tile, _buffer_sizes);
+            r_1 = 0u;
+            bool loop_init_21 = true;
+            while(true) {
+                if (!loop_init_21) {
+                    uint _e163 = r_1;
+                    r_1 = _e163 + 1u;
+                }
+                loop_init_21 = false;
+                uint _e132 = r_1;
+                if (_e132 < 1u) {
+                } else {
+                    break;
+                }
+                {
+                    uint _e136 = r_1;
+                    if ((thread_ % LANES) == (_e136 % LANES)) {
+                        uint _e142 = r_1;
+                        uint _e146 = p.rows;
+                        local = (row0_ + _e142) < _e146;
+                    } else {
+                        local = false;
+                    }
+                    bool _e149 = local;
+                    if (_e149) {
+                        uint _e152 = p.rows;
+                        uint _e155 = r_1;
+                        uint _e157 = r_1;
+                        uint _e159 = r_1;
+                        finish(((row_out * _e152) + row0_) + _e155, _e129.inner[_e157], _e129.inner[1u + _e159], out, _buffer_sizes);
+                    }
+                }
+            }
+        }
+    }
+    return;
+}
