@@ -5,8 +5,22 @@ use std::sync::Arc;
 use kernels::{Backend, Cpu, Isa};
 use quant::{Block, Buffer, Format, Matrix};
 
-/// Every instruction set that this CPU has, on 1, 2 and 5 threads.
+/// Whether an emulator runs the tests, which takes about a hundred times as long: `FLASH_MOE_TEST_EMULATED` is set.
+pub(crate) fn is_emulated() -> bool {
+    std::env::var_os("FLASH_MOE_TEST_EMULATED").is_some()
+}
+
+/// All cases; one of five under an emulator. Where cases are all pairs of some things, no number of things should be a
+/// multiple of five.
+pub(crate) fn some<T>(cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+    cases.into_iter().step_by(if is_emulated() { 5 } else { 1 })
+}
+
+/// Every instruction set that this CPU has, on 1, 2 and 5 threads; on 2 threads under an emulator.
 pub(crate) fn cpus() -> Vec<Cpu> {
+    if is_emulated() {
+        return cpus_2();
+    }
     let threads = [1, 2, 5].into_iter();
     threads.flat_map(|n| Isa::ALL.into_iter().filter_map(move |isa| Cpu::with_isa(n, isa))).collect()
 }
