@@ -8,7 +8,7 @@ use quant::{Block, Buffer, Format, Matrix};
 use crate::context::{Buf, Context};
 use crate::ops::MatrixAt;
 use crate::selftest::{fill, random as random_bits};
-use crate::{Gpu, GpuError};
+use crate::{AdapterKind, Gpu, GpuError};
 
 /// A device for tests.
 pub(crate) struct Rig {
@@ -38,6 +38,12 @@ pub(crate) fn index() -> Option<usize> {
 }
 
 impl Rig {
+    /// All cases; every third where the GPU is emulated and a kernel takes seconds to compile.
+    pub(crate) fn some<T>(&self, cases: impl IntoIterator<Item = T>) -> impl Iterator<Item = T> {
+        let is_emulated = self.context.report.kind == AdapterKind::Emulated;
+        cases.into_iter().step_by(if is_emulated { 3 } else { 1 })
+    }
+
     pub(crate) fn zeros(&self, n: usize) -> Buf {
         self.context.buffer(n as u64 * 4)
     }
