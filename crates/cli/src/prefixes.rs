@@ -8,7 +8,7 @@ use std::time::Duration;
 use generate::{Prepared, TextModel, common_prefix};
 use kernels::Backend;
 use model::{Engine, Footprint, ModelError, Session};
-use prefix::{Cache, Checkpoint, Disk, DiskLimits, Identity, Point, Timeline, points};
+use prefix::{Cache, Checkpoint, Disk, DiskLimits, Identity, Point, Timeline, answer_likelihood, points};
 use serve::engine::{Parting, Reuse, Source};
 use store::Store;
 
@@ -30,10 +30,6 @@ pub(crate) const DAILY_WRITE_BYTES: u64 = 64 << 30;
 const FREE_BYTES: u64 = 1 << 30;
 /// What nobody used for so long goes.
 const EXPIRY: Duration = Duration::from_secs(30 * 24 * 3600);
-/// A shorter answer is read again as fast as what is kept of it.
-const N_ANSWER_MIN: usize = 16;
-/// How likely it is that an answer comes back as it was generated, if templates may drop its thinking.
-const THINKING_LIKELIHOOD: f32 = 0.5;
 
 /// How settings are written down.
 const KV_END: &str = " keys and values";
@@ -256,15 +252,13 @@ impl Prefixes {
         has_thought: bool,
     ) {
         let Some(cache) = &mut self.cache else { return };
-        if n_generated < N_ANSWER_MIN || session.failure().is_some() {
-            return;
-        }
+        let likelihood = answer_likelihood(n_generated, false, has_thought);
+        let Some(likelihood) = likelihood.filter(|_| session.failure().is_none()) else { return };
         // Without it the answer is read again: no reason to stop.
         let Ok(mut state) = engine.state(session) else { return };
         // Nobody asks for the token after the last again.
         state.bytes.truncate(cache.identity().shape.state_bytes);
         let ids = session.ids().to_vec();
-        let likelihood = if has_thought { THINKING_LIKELIHOOD } else { 1.0 };
         let checkpoint = Checkpoint { ids: &ids, state: state.bytes, likelihood };
         cache.keep(checkpoint, &View { engine, session });
         self.warn();

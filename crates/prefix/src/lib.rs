@@ -21,4 +21,4 @@ pub use archive::{ArchiveError, Imported, export, import, read_identity};
 pub use cache::{Cache, CacheStats, Checkpoint, Kept, Loaded, Lookup, Missing, Timeline};
 pub use disk::{Disk, DiskLimits, Entry, Part};
 pub use identity::{Identity, Key, Shape};
-pub use points::{Point, Prompt, points};
+pub use points::{Point, Prompt, answer_likelihood, points};
