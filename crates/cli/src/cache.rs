@@ -1,4 +1,4 @@
-//! `cache`: what is kept of prompts on disk, shown and removed.
+//! `cache`: what is kept of prompts on disk, shown and removed. Sessions in files: `session_file.rs`.
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::error::CliError;
 use crate::flags::CacheCommand;
 use crate::output::harmless;
 use crate::size::Size;
-use crate::{prefixes, report};
+use crate::{prefixes, report, session_file};
 
 /// Digits of a key that people are shown.
 const N_KEY: usize = 12;
@@ -48,15 +48,26 @@ struct StatsReport {
     checkpoints: usize,
 }
 
-pub(crate) fn cache(command: &CacheCommand) -> anyhow::Result<()> {
-    let Some(root) = prefixes::folder(false) else { return Err(CliError::NoCacheFolder.into()) };
-    let found = disk::folders(&root);
-    let folders = found.map_err(|source| CliError::Io { path: root.clone(), action: "read", source })?;
+/// Returns false if the user interrupted it.
+pub(crate) fn cache(command: &CacheCommand) -> anyhow::Result<bool> {
+    let root = || prefixes::folder(false).ok_or(CliError::NoCacheFolder);
     match command {
-        CacheCommand::Ls { json } => list(&folders, *json),
-        CacheCommand::Rm { which, all } => remove(&folders, which.as_deref().filter(|_| !all)),
-        CacheCommand::Stats { json } => stats(&root, &folders, *json),
+        CacheCommand::Ls { json } => list(&folders(&root()?)?, *json)?,
+        CacheCommand::Rm { which, all } => {
+            remove(&folders(&root()?)?, which.as_deref().filter(|_| !all))?;
+        }
+        CacheCommand::Stats { json } => {
+            let root = root()?;
+            stats(&root, &folders(&root)?, *json)?;
+        }
+        CacheCommand::Export(flags) => return session_file::export(flags),
+        CacheCommand::Import(flags) => session_file::import(flags, &root()?)?,
     }
+    Ok(true)
+}
+
+fn folders(root: &Path) -> Result<Vec<Folder>, CliError> {
+    disk::folders(root).map_err(|source| CliError::Io { path: root.to_owned(), action: "read", source })
 }
 
 impl FolderReport {

@@ -35,6 +35,9 @@ pub(crate) enum CliError {
     /// `cache rm` of something else.
     #[error("nothing is kept of {which}")]
     NotKept { which: String },
+    /// All prompts of a template begin in another way.
+    #[error("prompts that differ in the question have no beginning in common")]
+    NothingShared,
     /// `verify` found problems, which have been printed.
     #[error("{model}: {n_problem} problem{} found", if *.n_problem == 1 { "" } else { "s" })]
     Damaged { model: String, n_problem: usize },

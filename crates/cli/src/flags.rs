@@ -16,7 +16,7 @@ use kernels::KvFormat;
 use stream::SimSpec;
 
 pub(crate) use eval::{CallRule, Counting, EvalFlags, MatrixFlags, TextFlags};
-pub(crate) use prefix::{CacheCommand, CacheFlags, PrefixFlags};
+pub(crate) use prefix::{CacheCommand, CacheFlags, ExportFlags, ImportFlags, PrefixFlags};
 
 use crate::plan::N_SESSION_MAX;
 use crate::size::Size;
@@ -54,7 +54,7 @@ pub(crate) enum Command {
     Eval(Box<EvalFlags>),
     /// Write a store with random weights at a model's true shapes.
     Synth(SynthFlags),
-    /// Show or remove what is kept of prompts on disk.
+    /// Show or remove what is kept of prompts on disk, make a file of a session, or take one in.
     Cache(CacheFlags),
 }
 
@@ -171,21 +171,9 @@ pub(crate) enum ReasoningField {
     Reasoning,
 }
 
-/// How an answer is made.
+/// What stands before the question.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct AnswerFlags {
-    /// Most tokens of an answer [default: what the context has left].
-    #[arg(long, value_name = "N", value_parser = at_least_one())]
-    pub(crate) max_tokens: Option<usize>,
-    /// Let the model think before it answers [default: as its template has it].
-    #[arg(long, value_name = "WHEN")]
-    pub(crate) think: Option<OnOff>,
-    /// Most tokens of thinking: then the answer begins.
-    #[arg(long, value_name = "N", value_parser = at_least_one())]
-    pub(crate) think_budget: Option<usize>,
-    /// Do not show thinking.
-    #[arg(long)]
-    pub(crate) hide_thinking: bool,
+pub(crate) struct OpeningFlags {
     /// What the model is told before the conversation.
     #[arg(long, value_name = "TEXT")]
     pub(crate) system: Option<String>,
@@ -195,6 +183,25 @@ pub(crate) struct AnswerFlags {
     /// Tools that the model may call: an array of declarations in the form of the OpenAI API.
     #[arg(long, value_name = "FILE.json")]
     pub(crate) tools: Option<PathBuf>,
+    /// Let the model think before it answers [default: as its template has it].
+    #[arg(long, value_name = "WHEN")]
+    pub(crate) think: Option<OnOff>,
+}
+
+/// How an answer is made.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct AnswerFlags {
+    #[command(flatten)]
+    pub(crate) opening: OpeningFlags,
+    /// Most tokens of an answer [default: what the context has left].
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) max_tokens: Option<usize>,
+    /// Most tokens of thinking: then the answer begins.
+    #[arg(long, value_name = "N", value_parser = at_least_one())]
+    pub(crate) think_budget: Option<usize>,
+    /// Do not show thinking.
+    #[arg(long)]
+    pub(crate) hide_thinking: bool,
     /// End the answer before this text; repeatable.
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) stop: Vec<String>,
@@ -713,6 +720,11 @@ mod tests {
         "synth out --like qwen3-30b --routing topics:0,1",
         "pack a b --bits 7",
         "pack a b --role lm_head",
+        "cache export",
+        "cache export a b c",
+        "cache export a b --raw",
+        "cache import",
+        "cache import a b c",
     ];
 
     /// A command line would be taken for another.

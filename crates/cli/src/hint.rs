@@ -5,6 +5,7 @@ use generate::GenerateError;
 use gpu::GpuError;
 use hub::HubError;
 use model::ModelError;
+use prefix::ArchiveError;
 use store::StoreError;
 use stream::StreamError;
 
@@ -51,6 +52,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
         let model = || cause.downcast_ref().and_then(for_model);
         let generate = || cause.downcast_ref().and_then(for_generate);
         let gpu = || cause.downcast_ref().map(for_gpu);
+        let archive = || cause.downcast_ref().and_then(for_archive);
         let hub = || cause.downcast_ref().and_then(for_hub);
         cli.or_else(convert)
             .or_else(store)
@@ -58,6 +60,7 @@ fn hint(error: &anyhow::Error) -> Option<String> {
             .or_else(model)
             .or_else(generate)
             .or_else(gpu)
+            .or_else(archive)
             .or_else(hub)
     })
 }
@@ -71,6 +74,9 @@ fn for_cli(error: &CliError) -> Option<String> {
         CliError::TooLong { n_token, .. } => format!("raise --ctx above {n_token}, or shorten the prompt"),
         CliError::NoCacheFolder => "set FLASH_MOE_CACHE to a folder, or HOME".into(),
         CliError::NotKept { .. } => "'flash-moe cache ls' lists models and keys".into(),
+        CliError::NothingShared => {
+            "the model's template puts the question first; 'flash-moe run' keeps whole prompts".into()
+        }
         CliError::EmptyPrompt => "flash-moe run \"What can you do?\"".into(),
         _ => return None,
     })
@@ -206,6 +212,22 @@ fn for_hub(error: &HubError) -> Option<String> {
             "free some space and run the same command again: it goes on where it stopped".into()
         }
         _ => return None,
+    })
+}
+
+fn for_archive(error: &ArchiveError) -> Option<String> {
+    Some(match error {
+        ArchiveError::Foreign { .. } => "session files are written by 'flash-moe cache export'".into(),
+        ArchiveError::Damaged { .. } => "copy the file again from where it was made".into(),
+        ArchiveError::Refused { .. } => {
+            "a session is of use to the same weights and program alone; make one here: flash-moe cache export"
+                .into()
+        }
+        ArchiveError::TooLarge { .. } => "allow more (--prefix-cache-size), here and when it is used".into(),
+        ArchiveError::NoRoom { .. } => {
+            "free space on the drive; 'flash-moe cache rm' removes what is kept".into()
+        }
+        ArchiveError::Io { .. } => return None,
     })
 }
 

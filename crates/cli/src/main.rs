@@ -27,6 +27,7 @@ mod load;
 mod marker;
 mod meter;
 mod npy;
+mod opening;
 mod outfile;
 mod output;
 mod pack;
@@ -38,6 +39,7 @@ mod pull;
 mod report;
 mod run;
 mod serve;
+mod session_file;
 mod size;
 mod status;
 mod svg;
@@ -85,7 +87,10 @@ fn dispatch(command: Command) -> anyhow::Result<ExitCode> {
         Command::Bench(flags) => bench::bench(&flags)?,
         Command::Eval(flags) => eval::eval(&flags)?,
         Command::Synth(flags) => pack::synth(&flags)?,
-        Command::Cache(flags) => cache::cache(&flags.command)?,
+        Command::Cache(flags) => {
+            let was_finished = cache::cache(&flags.command)?;
+            return Ok(if was_finished { ExitCode::SUCCESS } else { interrupt::EXIT_CODE.into() });
+        }
     }
     Ok(ExitCode::SUCCESS)
 }

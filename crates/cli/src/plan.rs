@@ -391,11 +391,7 @@ impl Plan {
 
     /// What checkpoints consist of.
     pub(crate) fn prefix_shape(&self) -> Shape {
-        Shape {
-            kv_token_bytes: self.kv_bytes_per_token() as usize,
-            state_bytes: self.footprint.state_bytes as usize,
-            logits_bytes: self.footprint.logits_bytes as usize,
-        }
+        prefix_shape(&self.footprint, self.kv_format)
     }
 
     /// One token's experts of a layer at once; the stream works with two slots or more.
@@ -600,6 +596,15 @@ struct Machine {
 impl Machine {
     fn safe_share(&self) -> Size {
         Size((self.available.0 / 100 * SHARE_PERCENT).saturating_add(self.used_bytes))
+    }
+}
+
+/// What checkpoints of a model consist of.
+pub(crate) fn prefix_shape(footprint: &Footprint, kv_format: KvFormat) -> Shape {
+    Shape {
+        kv_token_bytes: footprint.kv_bytes_per_token(kv_format) as usize,
+        state_bytes: footprint.state_bytes as usize,
+        logits_bytes: footprint.logits_bytes as usize,
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use generate::{Prepared, TextModel, common_prefix};
 use kernels::Backend;
-use model::{Engine, ModelError, Session};
-use prefix::{Cache, Checkpoint, Disk, DiskLimits, Identity, Point, Timeline, points};
+use model::{Engine, Footprint, ModelError, Session};
+use prefix::{Cache, Checkpoint, Disk, DiskLimits, Identity, Point, Timeline, answer_likelihood, points};
 use serve::engine::{Parting, Reuse, Source};
 use store::Store;
 
@@ -16,7 +16,8 @@ use crate::cachedir::CacheDir;
 use crate::flags::PrefixFlags;
 use crate::load::Loaded;
 use crate::output::{note, quote};
-use crate::plan::Plan;
+use crate::plan::{self, Plan};
+use crate::size::Size;
 
 /// Folder of [`CacheDir`].
 const FOLDER: &str = "prefixes";
@@ -29,10 +30,11 @@ pub(crate) const DAILY_WRITE_BYTES: u64 = 64 << 30;
 const FREE_BYTES: u64 = 1 << 30;
 /// What nobody used for so long goes.
 const EXPIRY: Duration = Duration::from_secs(30 * 24 * 3600);
-/// A shorter answer is read again as fast as what is kept of it.
-const N_ANSWER_MIN: usize = 16;
-/// How likely it is that an answer comes back as it was generated, if templates may drop its thinking.
-const THINKING_LIKELIHOOD: f32 = 0.5;
+
+/// How settings are written down.
+const KV_END: &str = " keys and values";
+const VERSION_START: &str = ", version ";
+const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// Where prefixes are kept on disk.
 pub(crate) fn folder(is_verbose: bool) -> Option<PathBuf> {
@@ -62,12 +64,7 @@ pub(crate) fn open(flags: &PrefixFlags, store: &Store, loaded: &Loaded, is_verbo
     };
     let root = folder(is_verbose).filter(|_| flags.prefix_cache_size.is_none_or(|size| size.0 > 0));
     let Some(root) = root else { return Some(cache) };
-    let limits = DiskLimits {
-        size_bytes: flags.prefix_cache_size.map_or_else(|| default_size_bytes(&root), |size| size.0),
-        daily_write_bytes: flags.prefix_cache_writes.map_or(DAILY_WRITE_BYTES, |size| size.0),
-        expiry: EXPIRY,
-        free_bytes: FREE_BYTES,
-    };
+    let limits = limits(&root, flags.prefix_cache_size, flags.prefix_cache_writes);
     match Disk::open(&root, cache.identity(), limits) {
         Ok((disk, entries)) => Some(cache.with_disk(disk, entries)),
         Err(error) => {
@@ -78,6 +75,16 @@ pub(crate) fn open(flags: &PrefixFlags, store: &Store, loaded: &Loaded, is_verbo
     }
 }
 
+/// What the folder may take: as the user says, or as is usual.
+pub(crate) fn limits(root: &Path, size: Option<Size>, daily_writes: Option<Size>) -> DiskLimits {
+    DiskLimits {
+        size_bytes: size.map_or_else(|| default_size_bytes(root), |size| size.0),
+        daily_write_bytes: daily_writes.map_or(DAILY_WRITE_BYTES, |size| size.0),
+        expiry: EXPIRY,
+        free_bytes: FREE_BYTES,
+    }
+}
+
 /// The same without a folder. `model`: its name.
 pub(crate) fn in_memory(loaded: &Loaded, model: String) -> Option<Cache> {
     let memory = loaded.plan.prefix_memory()?;
@@ -85,7 +92,7 @@ pub(crate) fn in_memory(loaded: &Loaded, model: String) -> Option<Cache> {
 }
 
 /// Everything that the numbers depend on.
-fn identity(loaded: &Loaded, model: String) -> Identity {
+pub(crate) fn identity(loaded: &Loaded, model: String) -> Identity {
     let Loaded { engine, plan, activations, .. } = loaded;
     // On the CPU the bits are the same whatever instructions and threads there are; a GPU's are its own.
     let device = match engine.backend().gpu() {
@@ -95,14 +102,38 @@ fn identity(loaded: &Loaded, model: String) -> Identity {
     Identity {
         fingerprint: engine.fingerprint(),
         settings: format!(
-            "{} experts, {} keys and values, {activations} activations, {device}, version {}",
+            "{} experts, {}{KV_END}, {activations} activations, {device}{VERSION_START}{VERSION}",
             plan.n_expert_used,
             plan.kv_format.name(),
-            env!("CARGO_PKG_VERSION")
         ),
         model,
         shape: plan.prefix_shape(),
     }
+}
+
+/// Refuses what this program could not use with the model of `store`, whatever its flags.
+///
+/// # Errors
+/// Says why.
+pub(crate) fn accept(identity: &Identity, store: &Store) -> Result<(), String> {
+    let Identity { fingerprint, settings, model, shape } = identity;
+    if *fingerprint != store.fingerprint() {
+        return Err(format!(
+            "is of {model} (weights {fingerprint:016x}), not of {} (weights {:016x})",
+            store.location(),
+            store.fingerprint()
+        ));
+    }
+    let (settings, version) = settings.rsplit_once(VERSION_START).unwrap_or((settings, "that is unknown"));
+    if version != VERSION {
+        return Err(format!("was made by version {version} of this program, this is version {VERSION}"));
+    }
+    let kv = settings.split(", ").nth(1).and_then(|kv| kv.strip_suffix(KV_END)?.parse().ok());
+    let footprint = Footprint::of(store.manifest());
+    if kv.is_none_or(|kv| plan::prefix_shape(&footprint, kv) != *shape) {
+        return Err(format!("is of other shapes than {} has", store.location()));
+    }
+    Ok(())
 }
 
 /// Those of `positions` (ascending) whose states there is memory for until they are handed to the cache.
@@ -221,15 +252,13 @@ impl Prefixes {
         has_thought: bool,
     ) {
         let Some(cache) = &mut self.cache else { return };
-        if n_generated < N_ANSWER_MIN || session.failure().is_some() {
-            return;
-        }
+        let likelihood = answer_likelihood(n_generated, false, has_thought);
+        let Some(likelihood) = likelihood.filter(|_| session.failure().is_none()) else { return };
         // Without it the answer is read again: no reason to stop.
         let Ok(mut state) = engine.state(session) else { return };
         // Nobody asks for the token after the last again.
         state.bytes.truncate(cache.identity().shape.state_bytes);
         let ids = session.ids().to_vec();
-        let likelihood = if has_thought { THINKING_LIKELIHOOD } else { 1.0 };
         let checkpoint = Checkpoint { ids: &ids, state: state.bytes, likelihood };
         cache.keep(checkpoint, &View { engine, session });
         self.warn();

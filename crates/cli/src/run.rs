@@ -2,17 +2,17 @@
 
 use std::io::{self, IsTerminal, Read, Write};
 
-use generate::{ChatRequest, Finish, FunctionCall, Message, Prepared, ResponseFormat, TextModel, ToolCall};
+use generate::{ChatRequest, Finish, FunctionCall, Prepared, ResponseFormat, TextModel, ToolCall};
 use serde::Serialize;
 use serde_json::{Value, json};
 
 use crate::answer::{Answer, answer, options};
-use crate::attach::{Attachment, with_files};
 use crate::error::CliError;
 use crate::flags::{ChatFlags, RunFlags};
 use crate::interrupt::Answering;
 use crate::load::load_warm;
 use crate::meter::Metered;
+use crate::opening::Opening;
 use crate::output::{View, harmless};
 use crate::plan::Work;
 use crate::prefixes::Prefixes;
@@ -111,17 +111,10 @@ pub(crate) fn run(mut flags: RunFlags) -> anyhow::Result<bool> {
 
 /// The conversation that this prompt begins.
 fn request(prompt: &str, flags: &RunFlags) -> Result<ChatRequest, CliError> {
-    let files = flags.answer.file.iter().map(|path| Attachment::read(path)).collect::<Result<Vec<_>, _>>()?;
-    let user = Message::user(with_files(&files, prompt.trim_end()));
-    let tools = flags.answer.tools.as_deref().map_or(Ok(Vec::new()), toolfile::tools)?;
+    let opening = Opening::read(&flags.answer.opening)?;
     let schema = flags.schema.as_deref().map(toolfile::schema).transpose()?;
-    Ok(ChatRequest {
-        messages: flags.answer.system.as_deref().map(Message::system).into_iter().chain([user]).collect(),
-        tools,
-        response: schema.map_or(ResponseFormat::Text, ResponseFormat::JsonSchema),
-        thinking: text::thinking(flags.answer.think),
-        ..ChatRequest::default()
-    })
+    let response = schema.map_or(ResponseFormat::Text, ResponseFormat::JsonSchema);
+    Ok(ChatRequest { response, ..opening.request(prompt) })
 }
 
 /// `None`: the prompt as it is.

@@ -457,10 +457,18 @@ impl Cache {
         &self,
         positions: Range<usize>,
     ) -> impl Iterator<Item = Range<usize>> + use<> {
-        let Range { start, end } = positions;
-        let n = (BLOCK_BYTES / self.identity.shape.kv_token_bytes.max(1)).clamp(1, BLOCK_POSITIONS);
-        (start..end).step_by(n).map(move |at| at..(at + n).min(end))
+        block_positions(self.identity.shape, positions)
     }
+}
+
+/// The blocks that keys and values of a node's `positions` are cut into.
+pub(crate) fn block_positions(
+    shape: Shape,
+    positions: Range<usize>,
+) -> impl Iterator<Item = Range<usize>> + use<> {
+    let Range { start, end } = positions;
+    let n = (BLOCK_BYTES / shape.kv_token_bytes.max(1)).clamp(1, BLOCK_POSITIONS);
+    (start..end).step_by(n).map(move |at| at..(at + n).min(end))
 }
 
 fn blocks_of(state: &[u8]) -> Vec<Arc<[u8]>> {

@@ -7,6 +7,7 @@
 //! Knows token ids and bytes: not what the bytes mean, which model they are of, or who asks.
 #![forbid(unsafe_code)]
 
+mod archive;
 mod cache;
 pub mod disk;
 mod identity;
@@ -16,7 +17,8 @@ mod restore;
 mod tree;
 mod value;
 
+pub use archive::{ArchiveError, Imported, export, import, read_identity};
 pub use cache::{Cache, CacheStats, Checkpoint, Kept, Loaded, Lookup, Missing, Timeline};
 pub use disk::{Disk, DiskLimits, Entry, Part};
 pub use identity::{Identity, Key, Shape};
-pub use points::{Point, Prompt, points};
+pub use points::{Point, Prompt, answer_likelihood, points};

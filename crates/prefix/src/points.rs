@@ -38,6 +38,9 @@ const END_GAP_MIN: usize = 16;
 /// The start of the last message is kept if it saves this many tokens on either side.
 const EDIT_GAP_MIN: usize = 256;
 
+/// A shorter answer is read again as fast as what is kept of it.
+const ANSWER_MIN: usize = 16;
+
 /// Bounds of the spacing in long prompts, in tokens.
 const SPACING: std::ops::RangeInclusive<usize> = 1024..=8192;
 
@@ -45,7 +48,8 @@ const SPACING: std::ops::RangeInclusive<usize> = 1024..=8192;
 const MARKED: f32 = 2.0;
 /// ... of the system message, and of where the next turn goes on, ...
 const USUAL: f32 = 1.0;
-/// ... of the same prompt once more, and of another last message in place of this one, ...
+/// ... of the same prompt once more, of another last message in place of this one, and of an answer whose thinking the
+/// template may drop, ...
 const AGAIN: f32 = 0.5;
 /// ... and of a change somewhere in the middle.
 const MIDDLE: f32 = 0.1;
@@ -88,6 +92,13 @@ pub fn points(prompt: &Prompt<'_>, shape: Shape) -> Vec<Point> {
     points.extend(between);
     points.sort_by_key(|point| point.pos);
     points
+}
+
+/// How likely it is that somebody goes on from the end of an answer of `n_token` tokens as it was generated; `None`: it
+/// is not worth its bytes. `is_raw`: there is no template, so that whoever goes on sends it back as it is.
+pub fn answer_likelihood(n_token: usize, is_raw: bool, has_thought: bool) -> Option<f32> {
+    let n_min = if is_raw { 1 } else { ANSWER_MIN };
+    (n_min <= n_token).then_some(if has_thought { AGAIN } else { USUAL })
 }
 
 /// The points so far.
@@ -250,6 +261,25 @@ mod tests {
                     assert_eq!(is_settled_there, n_settled > n_reused, "{prompt:?}: {points:?}");
                 }
             }
+        }
+    }
+
+    /// Short answers would fill the cache, or long ones be read again.
+    #[test]
+    fn answers_are_kept_if_they_are_long() {
+        let cases = [
+            (0, false, false, None),
+            (15, false, false, None),
+            (15, false, true, None),
+            (16, false, false, Some(1.0)),
+            (16, false, true, Some(0.5)),
+            (0, true, false, None),
+            (1, true, false, Some(1.0)),
+            (1, true, true, Some(0.5)),
+        ];
+        for (n_token, is_raw, has_thought, expected) in cases {
+            let found = answer_likelihood(n_token, is_raw, has_thought);
+            assert_eq!(found, expected, "{n_token} {is_raw} {has_thought}");
         }
     }
 

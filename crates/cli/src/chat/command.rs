@@ -260,7 +260,7 @@ impl Setting {
 impl Thinking {
     /// Into the flags of later answers.
     pub(super) fn apply(self, flags: &mut AnswerFlags) {
-        (flags.think, flags.think_budget) = match self {
+        (flags.opening.think, flags.think_budget) = match self {
             Self::Auto => (None, None),
             Self::On => (Some(OnOff::On), None),
             Self::Off => (Some(OnOff::Off), None),

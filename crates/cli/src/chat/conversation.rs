@@ -146,7 +146,7 @@ impl Conversation {
     }
 
     fn thinking(&self) -> String {
-        match (self.flags.think, self.flags.think_budget) {
+        match (self.flags.opening.think, self.flags.think_budget) {
             (Some(OnOff::Off), _) => "off".into(),
             (Some(OnOff::On), None) => "on".into(),
             (None, None) => "as the model's template has it".into(),
@@ -156,10 +156,10 @@ impl Conversation {
 
     pub(super) fn system(&mut self, text: Option<String>) {
         match text {
-            None => quote(self.flags.system.as_deref().unwrap_or("(no system message)")),
+            None => quote(self.flags.opening.system.as_deref().unwrap_or("(no system message)")),
             Some(text) => {
-                self.flags.system = Some(text).filter(|text| text != "off");
-                let is = if self.flags.system.is_some() { "set" } else { "removed" };
+                self.flags.opening.system = Some(text).filter(|text| text != "off");
+                let is = if self.flags.opening.system.is_some() { "set" } else { "removed" };
                 note(format_args!("(the system message is {is})"));
             }
         }
@@ -300,7 +300,7 @@ struct Turn<'a> {
 
 impl Peer for Turn<'_> {
     fn reply(&mut self, messages: &[Message]) -> anyhow::Result<Answer> {
-        let system = self.flags.system.as_deref().map(Message::system);
+        let system = self.flags.opening.system.as_deref().map(Message::system);
         let messages = system.into_iter().chain(messages.iter().cloned()).collect();
         let answer = self.model.reply(messages, self.tools.tools(), self.flags, &self.answering)?;
         answer.status(self.model.is_verbose, self.flags.timing);

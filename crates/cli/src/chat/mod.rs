@@ -33,7 +33,8 @@ pub(crate) fn chat(flags: ChatFlags) -> anyhow::Result<()> {
         return Err(CliError::Usage(NO_SHELL.into()).into());
     }
     let tools = toolbox(&flags)?;
-    let files: Result<Vec<_>, _> = flags.answer.file.iter().map(|path| Attachment::read(path)).collect();
+    let files: Result<Vec<_>, _> =
+        flags.answer.opening.file.iter().map(|path| Attachment::read(path)).collect();
     let files = files?;
     let store = target::open(flags.model.as_deref())?;
     let text_model = text::load(&store)?.check_template()?;
@@ -97,7 +98,7 @@ fn tell(done: anyhow::Result<()>) {
 fn toolbox(flags: &ChatFlags) -> anyhow::Result<Toolbox> {
     let mut tools = Toolbox::default();
     tools.has_shell = flags.shell;
-    if let Some(path) = &flags.answer.tools {
+    if let Some(path) = &flags.answer.opening.tools {
         let declared = toolfile::tools(path)?;
         tools.declare(declared).map_err(|why| CliError::Input { path: path.clone(), why })?;
     }
@@ -115,7 +116,7 @@ fn greet(store: &Store, loaded: &Loaded, flags: &AnswerFlags) {
     let name = store.location();
     let backend = kernels::Backend::describe(loaded.engine.backend());
     note(format_args!("{name} on {backend}. /help lists commands, Ctrl-D leaves."));
-    if !flags.file.is_empty() {
-        note(format_args!("({} files go with the first message)", flags.file.len()));
+    if !flags.opening.file.is_empty() {
+        note(format_args!("({} files go with the first message)", flags.opening.file.len()));
     }
 }

@@ -58,7 +58,7 @@ impl Model {
         flags: &AnswerFlags,
         answering: &Answering,
     ) -> anyhow::Result<Answer> {
-        let thinking = text::thinking(flags.think);
+        let thinking = text::thinking(flags.opening.think);
         let request = ChatRequest { messages, tools, thinking, ..ChatRequest::default() };
         let prepared = self.text.prepare(&request)?;
         text::tell_warnings(&prepared);

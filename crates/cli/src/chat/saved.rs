@@ -197,8 +197,8 @@ impl Settings {
     fn of(flags: &AnswerFlags) -> Self {
         let sampling = &flags.sampling;
         Self {
-            system: flags.system.clone(),
-            think: flags.think.map(|think| think == OnOff::On),
+            system: flags.opening.system.clone(),
+            think: flags.opening.think.map(|think| think == OnOff::On),
             think_budget: flags.think_budget,
             max_tokens: flags.max_tokens,
             stop: flags.stop.clone(),
@@ -214,8 +214,8 @@ impl Settings {
     }
 
     fn apply(&self, flags: &mut AnswerFlags) {
-        flags.system.clone_from(&self.system);
-        flags.think = self.think.map(|think| if think { OnOff::On } else { OnOff::Off });
+        flags.opening.system.clone_from(&self.system);
+        flags.opening.think = self.think.map(|think| if think { OnOff::On } else { OnOff::Off });
         flags.think_budget = self.think_budget;
         flags.max_tokens = self.max_tokens;
         flags.stop.clone_from(&self.stop);

@@ -1,7 +1,10 @@
 //! What is kept of prompts, and what becomes of it.
 
+use std::path::PathBuf;
+
 use clap::{Args, Subcommand};
 
+use super::{EngineFlags, OpeningFlags};
 use crate::size::Size;
 
 /// What is kept of prompts.
@@ -49,4 +52,34 @@ pub(crate) enum CacheCommand {
         #[arg(long)]
         json: bool,
     },
+    /// Read a system message, tools and files, and make a file of the session: whoever imports it can ask at once.
+    #[command(allow_missing_positional = true)]
+    Export(Box<ExportFlags>),
+    /// Take a session from a file, for prompts that begin as it does.
+    Import(ImportFlags),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ExportFlags {
+    /// A store, a checkpoint or a pulled repository (without: the demo model).
+    pub(crate) model: Option<PathBuf>,
+    /// The file to write; an earlier session there is replaced.
+    pub(crate) out: PathBuf,
+    #[command(flatten)]
+    pub(crate) opening: OpeningFlags,
+    #[command(flatten)]
+    pub(crate) prefix: PrefixFlags,
+    #[command(flatten)]
+    pub(crate) engine: EngineFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportFlags {
+    /// What `cache export` wrote.
+    pub(crate) file: PathBuf,
+    /// The same model as there: a store, a checkpoint or a pulled repository (without: the demo model).
+    pub(crate) model: Option<PathBuf>,
+    /// Most that prompts of all models may take on disk [default: 32GiB, or a tenth of the free space if that is less].
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) prefix_cache_size: Option<Size>,
 }

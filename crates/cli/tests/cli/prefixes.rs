@@ -298,6 +298,144 @@ fn what_is_kept_is_listed_and_removed() {
     assert_eq!(cache(&["rm", "--all"]).ok().stdout, "removed 0 checkpoints, 0 B are free\n");
 }
 
+/// Sessions in files.
+mod session_files {
+    use super::*;
+    use crate::support::store;
+
+    /// Makes a session that has read the long text; its file, its tokens, and what was said.
+    fn exported(place: &Place, more: &[&str]) -> (String, u64, Done) {
+        let (file, text) = (place.at("big.session").to_str().unwrap().to_owned(), place.text());
+        let args = [&["cache", "export", &file, "--file", &text, "--think", "off"], more].concat();
+        let done = place.flash_moe(&args, "").ok();
+        let n_token = done.stdout.split_once(" tokens, ").unwrap().0.parse().unwrap();
+        assert!(done.stdout.ends_with(&format!(", in {file}\n")), "{done:?}");
+        (file, n_token, done)
+    }
+
+    fn import(place: &Place, more: &[&str]) -> Done {
+        place.flash_moe(&[&["cache", "import"], more].concat(), "")
+    }
+
+    /// A prepared session would be read again on the other machine, answer in another way, or be read by others.
+    #[test]
+    fn a_session_goes_on_elsewhere() {
+        let (here, there) = (Place::new(), Place::new());
+        let (file, n_token, _) = exported(&here, &[]);
+        assert!(n_token > 1000, "{n_token}");
+        #[cfg(unix)]
+        {
+            use std::os::unix::fs::PermissionsExt;
+            assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o600);
+        }
+        let cold = there.run(&["--no-prefix-cache"]);
+        let done = import(&there, &[&file]).ok();
+        let folder = there.cache().join("prefixes");
+        assert!(done.stdout.starts_with(&format!("{n_token} tokens, ")), "{done:?}");
+        assert!(done.stdout.contains(&format!(", now in {}", folder.display())), "{done:?}");
+        assert!(done.stdout.contains("\nused with "), "{done:?}");
+        assert!(import(&there, &[&file]).ok().stdout.contains(", already in "));
+        let warm = there.run(&["-v"]);
+        assert!(n_token <= warm.n_cached && warm.stderr.contains(" from the cache (disk), "), "{warm:?}");
+        warm.is_cached();
+        assert_eq!(warm.text, cold.text);
+        assert_eq!(there.run(&["--kv", "f32"]).n_cached, 0, "of other settings");
+        // Where it was made it is kept too: the second time nothing is read.
+        let first = fs::read(&file).unwrap();
+        let (_, again, done) = exported(&here, &["-v"]);
+        assert_eq!((reused(&done), again), (vec![(n_token as usize, n_token as usize)], n_token));
+        assert!(first == fs::read(&file).unwrap(), "another file");
+        here.run(&[]).is_cached();
+    }
+
+    /// Only files could be prepared, or settings would be mixed up.
+    #[test]
+    fn system_messages_and_tools_are_prepared() {
+        let place = Place::new();
+        let (file, tools) = (place.at("s").to_str().unwrap().to_owned(), place.at("t.json"));
+        fs::write(&tools, json!([{ "name": "f", "description": "Adds 7 to 5." }]).to_string()).unwrap();
+        let opening = ["--system", "Answer in verse.", "--tools", tools.to_str().unwrap(), "--kv", "f32"];
+        let args = [&["cache", "export", &file, "--no-prefix-cache"], &opening[..]].concat();
+        let done = place.flash_moe(&args, "").ok();
+        assert!(!place.cache().join("prefixes").exists(), "nothing was to be kept");
+        import(&place, &[&file]).ok();
+        let n_token: u64 = done.stdout.split_once(' ').unwrap().0.parse().unwrap();
+        for question in ["Who?", "\"So?\"", "  12"] {
+            let args =
+                [&["run", question, "--json", "--prefix-cache-writes", "0"], &GREEDY[..], &opening].concat();
+            let run = Run::of(place.flash_moe(&args, "").ok());
+            assert_eq!(run.n_cached, n_token, "{question}: {run:?}");
+        }
+    }
+
+    /// What cannot be used would be used, or take room and say nothing.
+    #[test]
+    fn files_that_are_of_no_use_are_refused() {
+        let (here, there) = (Place::new(), Place::new());
+        let (file, ..) = exported(&here, &[]);
+        let whole = fs::read(&file).unwrap();
+        let store = store().to_str().unwrap();
+        let none = |done: Done, error: &str, hint: &str| {
+            done.fails(1, error, hint);
+            let prefixes = there.cache().join("prefixes");
+            assert!(!prefixes.exists() || fs::read_dir(prefixes).unwrap().next().is_none(), "{error}");
+        };
+        none(import(&there, &[&file, store]), "is of demo model (weights ", "make one here");
+        none(
+            import(&there, &[&file, "--prefix-cache-size", "10kB"]),
+            "the cache may take",
+            "--prefix-cache-size",
+        );
+        none(import(&there, &["nothing"]), "nothing: cannot read", "");
+        let changed = |from: &str, to: &str| {
+            let at = whole.windows(from.len()).position(|bytes| bytes == from.as_bytes()).unwrap();
+            [&whole[..at], to.as_bytes(), &whole[at + from.len()..]].concat()
+        };
+        let version = env!("CARGO_PKG_VERSION");
+        let older = changed(&format!("version {version}"), &format!("version {}", "9".repeat(version.len())));
+        let mut flipped = whole.clone();
+        flipped[whole.len() - 30_000] ^= 1;
+        let cases: [(&[u8], &str, &str); 6] = [
+            (&older, "was made by version 99", "make one here"),
+            (
+                &changed("f16 keys and", "f32 keys and"),
+                "is of other shapes than demo model has",
+                "make one here",
+            ),
+            (
+                &changed(" exact activations", " other activations"),
+                "of another model or other settings",
+                "copy",
+            ),
+            (&flipped, "is not what was written", "copy the file again"),
+            (&whole[..whole.len() / 2], "is damaged", "copy the file again"),
+            (b"What is line 7?", "is not a session file", "flash-moe cache export"),
+        ];
+        for (bytes, error, hint) in cases {
+            fs::write(&file, bytes).unwrap();
+            none(import(&there, &[&file]), error, hint);
+        }
+    }
+
+    /// A file of the user's would be lost, or hours of reading be for nothing.
+    #[test]
+    fn what_cannot_be_written_is_told_first() {
+        let place = Place::new();
+        let text = place.text();
+        let export = |more: &[&str]| place.flash_moe(&[&["cache", "export"], more].concat(), "");
+        export(&["s"]).fails(2, "there is nothing to read", "");
+        export(&[&text, "--file", &text]).fails(1, "it is not replaced", "");
+        assert!(fs::read_to_string(&text).unwrap().starts_with("Line 0"));
+        let nowhere = place.at("none/s").to_str().unwrap().to_owned();
+        export(&[&nowhere, "--file", &text]).fails(1, "cannot write", "");
+        let out = place.at("s").to_str().unwrap().to_owned();
+        export(&[&out, "--file", &text, "--ctx", "100"]).fails(1, "the context holds 100", "raise --ctx");
+        let names: Vec<_> =
+            fs::read_dir(place.folder.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+        assert!(!names.iter().any(|name| name.to_str().unwrap().starts_with("s")), "{names:?}");
+    }
+}
+
 /// Where files are.
 #[cfg(unix)]
 mod servers {

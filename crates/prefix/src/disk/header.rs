@@ -16,6 +16,8 @@
 //! All numbers are little-endian. What is read is hostile: bounded before anything is allocated, and compared with the
 //! name, the size of the file and what the identity says about sizes.
 
+use std::io::{self, Write};
+
 use xxhash_rust::xxh3::xxh3_64;
 
 use super::{Entry, Part};
@@ -24,7 +26,7 @@ use crate::{Key, Shape};
 /// Blocks and the header begin at multiples of this, so that they can be read past the page cache.
 pub(super) const ALIGN: u64 = store::RECORD_ALIGN as u64;
 /// Longest block: a reader has memory for a few of them.
-pub(super) const BLOCK_BYTES_MAX: usize = 8 << 20;
+pub(crate) const BLOCK_BYTES_MAX: usize = 8 << 20;
 
 const MAGIC: [u8; 8] = *b"FMPREFIX";
 const VERSION: u32 = 1;
@@ -44,6 +46,13 @@ pub struct Block {
     pub bytes: usize,
     /// Of these bytes.
     pub xxh3: u64,
+}
+
+impl Block {
+    /// Of these bytes.
+    pub(crate) fn of(bytes: &[u8]) -> Self {
+        Self { bytes: bytes.len(), xxh3: xxh3_64(bytes) }
+    }
 }
 
 /// What a file says about itself.
@@ -175,7 +184,7 @@ impl Header {
     }
 
     /// Refuses what is not the part of the node that its name says, or has not the bytes that its model needs.
-    pub(super) fn check(&self, name: (Key, Part), root: Key, shape: Shape) -> Result<(), String> {
+    pub(crate) fn check(&self, name: (Key, Part), root: Key, shape: Shape) -> Result<(), String> {
         if (self.key(), self.part) != name {
             return Err("is of another checkpoint than its name says".into());
         }
@@ -210,6 +219,18 @@ pub(super) fn is_payload(part: Part, n_ids: usize, bytes: u64, shape: Shape) -> 
             bytes == state_bytes as u64 || Some(bytes) == with_logits
         }
     }
+}
+
+/// Writes a block as a file has it: zeros behind it.
+pub(crate) fn write_block(out: &mut dyn Write, block: &[u8]) -> io::Result<()> {
+    const ZEROS: [u8; ALIGN as usize] = [0; ALIGN as usize];
+    out.write_all(block)?;
+    out.write_all(&ZEROS[..padding_bytes(block.len())])
+}
+
+/// Zeros behind a block of so many bytes.
+pub(crate) fn padding_bytes(block_bytes: usize) -> usize {
+    block_bytes.next_multiple_of(ALIGN as usize) - block_bytes
 }
 
 fn header_bytes(n_ids: usize, n_blocks: usize) -> u64 {

@@ -17,10 +17,12 @@
 //! This module prints nothing: warnings are kept until they are taken.
 
 mod budget;
+mod filling;
 mod folders;
-mod header;
+pub(crate) mod header;
+mod incoming;
 mod index;
-mod place;
+pub(crate) mod place;
 mod read;
 mod room;
 mod warnings;
@@ -36,6 +38,7 @@ use crate::{Identity, Key, Shape};
 use budget::Budget;
 pub use folders::{Folder, folders, remove_folder, used_bytes, written_today_bytes};
 pub use header::{Block, Header};
+pub(crate) use incoming::Incoming;
 use index::Index;
 use read::Wanted;
 use room::Strangers;
@@ -434,6 +437,6 @@ impl Shared {
 }
 
 /// For messages.
-fn mib(bytes: u64) -> String {
+pub(crate) fn mib(bytes: u64) -> String {
     format!("{:.1} MiB", bytes as f64 / (1 << 20) as f64)
 }

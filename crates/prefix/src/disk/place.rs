@@ -9,14 +9,14 @@ use std::time::{Duration, SystemTime};
 
 use super::Part;
 use super::header::{Header, PRELUDE_BYTES};
-use crate::{Identity, Key};
+use crate::{Identity, Key, Shape};
 
 /// The identity, for people.
-const ABOUT_NAME: &str = "about.json";
+pub(crate) const ABOUT_NAME: &str = "about.json";
 /// Ends the names of files that are not complete.
 const UNFINISHED_END: &str = ".tmp";
 /// Longest `about.json`.
-const ABOUT_BYTES_MAX: u64 = 64 << 10;
+pub(crate) const ABOUT_BYTES_MAX: u64 = 64 << 10;
 
 /// A file that a program has just made is not locked for a moment.
 const UNLOCKED_AGE_MAX: Duration = Duration::from_secs(60);
@@ -24,7 +24,7 @@ const UNLOCKED_AGE_MAX: Duration = Duration::from_secs(60);
 const UNFINISHED_AGE_MAX: Duration = Duration::from_secs(3600);
 
 /// What a name in the folder of an identity means.
-pub(super) enum Name {
+pub(crate) enum Name {
     Part(Key, Part),
     /// Ends as ours do, but is none.
     Wrong,
@@ -35,7 +35,7 @@ pub(super) enum Name {
 }
 
 /// What a name means.
-pub(super) fn meaning(name: &str) -> Name {
+pub(crate) fn meaning(name: &str) -> Name {
     if name == ABOUT_NAME {
         return Name::About;
     }
@@ -52,7 +52,7 @@ pub(super) fn meaning(name: &str) -> Name {
 }
 
 /// The name of a part's file.
-pub(super) fn file_name(key: Key, part: Part) -> String {
+pub(crate) fn file_name(key: Key, part: Part) -> String {
     format!("{}.{}", key.hex(), part.extension())
 }
 
@@ -128,7 +128,7 @@ pub(super) fn remove_file(path: &Path) -> io::Result<()> {
 }
 
 /// Why a file cannot be used.
-pub(super) enum Unusable {
+pub(crate) enum Unusable {
     /// It is not what it should be: it can go.
     Wrong(String),
     /// The system does not let us see it: nothing is known.
@@ -140,11 +140,28 @@ pub(super) fn read_header(path: &Path) -> Result<Header, Unusable> {
     file_bytes(path)?;
     let mut file = File::open(path).map_err(Unusable::Unreadable)?;
     let meta = file.metadata().map_err(Unusable::Unreadable)?;
+    read_header_from(&mut file, meta.len())
+}
+
+/// The same of a file with `file_bytes` that is being read; what it gives next are the blocks.
+pub(crate) fn read_header_from(file: &mut dyn Read, file_bytes: u64) -> Result<Header, Unusable> {
     let mut bytes = Vec::new();
-    read_up_to(&mut file, PRELUDE_BYTES as u64, &mut bytes)?;
-    let length = Header::length(&bytes, meta.len()).map_err(Unusable::Wrong)?;
-    read_up_to(&mut file, length - bytes.len() as u64, &mut bytes)?;
-    Header::decode(&bytes, meta.len()).map_err(Unusable::Wrong)
+    read_up_to(file, PRELUDE_BYTES as u64, &mut bytes)?;
+    let length = Header::length(&bytes, file_bytes).map_err(Unusable::Wrong)?;
+    read_up_to(file, length - bytes.len() as u64, &mut bytes)?;
+    Header::decode(&bytes, file_bytes).map_err(Unusable::Wrong)
+}
+
+/// The header of a part that is in `folder` already, if it is right and has `payload_bytes` or more.
+pub(super) fn standing(
+    folder: &Path,
+    name: (Key, Part),
+    (root, shape): (Key, Shape),
+    payload_bytes: u64,
+) -> Option<Header> {
+    let header = read_header(&folder.join(file_name(name.0, name.1))).ok()?;
+    let is_right = header.check(name, root, shape).is_ok() && header.payload_bytes() >= payload_bytes;
+    is_right.then_some(header)
 }
 
 /// Bytes of a file; a link is none, nor is what could be waited for.
@@ -155,7 +172,7 @@ pub(super) fn file_bytes(path: &Path) -> Result<u64, Unusable> {
     }
 }
 
-fn read_up_to(file: &mut File, n: u64, bytes: &mut Vec<u8>) -> Result<(), Unusable> {
+fn read_up_to(file: &mut dyn Read, n: u64, bytes: &mut Vec<u8>) -> Result<(), Unusable> {
     file.take(n).read_to_end(bytes).map(drop).map_err(Unusable::Unreadable)
 }
 

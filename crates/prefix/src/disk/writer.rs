@@ -2,14 +2,13 @@
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::{self, ErrorKind, Write};
+use std::io::{self, ErrorKind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use xxhash_rust::xxh3::xxh3_64;
-
-use super::header::{ALIGN, BLOCK_BYTES_MAX, Block, Header};
+use super::filling::Filling;
+use super::header::{BLOCK_BYTES_MAX, Block, Header};
 use super::index::Known;
 use super::warnings::Kind;
 use super::{Entry, Part, Shared, State, budget, place};
@@ -17,8 +16,6 @@ use crate::Key;
 
 /// Most bytes that wait, unless it is one part alone: until they are on the disk they are in memory.
 pub(super) const QUEUE_BYTES_MAX: u64 = 1 << 30;
-/// So much goes to the drive at once, so that the page cache does not fill with what nobody will read soon.
-const SYNC_BYTES: u64 = 32 << 20;
 /// After an error nothing is tried for so long.
 const PAUSE: Duration = Duration::from_secs(60);
 
@@ -222,10 +219,8 @@ fn write(shared: &Shared, job: &mut Job) -> Outcome {
     let (key, part) = (job.key, job.header.part);
     let path = shared.folder.join(place::file_name(key, part));
     // Another program may have written the same meanwhile.
-    if let Ok(header) = place::read_header(&path)
-        && header.check((key, part), shared.root_key, shared.shape).is_ok()
-        && header.payload_bytes() >= job.payload_bytes()
-    {
+    let identity = (shared.root_key, shared.shape);
+    if let Some(header) = place::standing(&shared.folder, (key, part), identity, job.payload_bytes()) {
         let (file_bytes, payload_bytes) = (header.file_bytes(), header.payload_bytes());
         return Outcome::Known(Known { file_bytes, payload_bytes, last_use: SystemTime::now() });
     }
@@ -244,9 +239,7 @@ fn write(shared: &Shared, job: &mut Job) -> Outcome {
             return Outcome::Failed { action: "make a file in", path: shared.folder.clone(), error };
         }
     };
-    let blocks =
-        pieces(&job.blocks).map(|piece| Block { bytes: piece.len(), xxh3: xxh3_64(piece) }).collect();
-    job.header.blocks = blocks;
+    job.header.blocks = pieces(&job.blocks).map(Block::of).collect();
     let outcome = match fill(shared, file, job) {
         Ok(true) => publish(shared, job, &unfinished, path),
         Ok(false) => Outcome::Cancelled,
@@ -259,34 +252,15 @@ fn write(shared: &Shared, job: &mut Job) -> Outcome {
 }
 
 /// Writes all bytes and makes them durable. False: somebody cancelled it.
-fn fill(shared: &Shared, mut file: File, job: &Job) -> io::Result<bool> {
-    const ZEROS: [u8; ALIGN as usize] = [0; ALIGN as usize];
-    file.write_all(&job.header.encode())?;
-    let mut unsynced_bytes = 0;
+fn fill(shared: &Shared, file: File, job: &Job) -> io::Result<bool> {
+    let mut filling = Filling::begin(file, &job.header)?;
     for piece in pieces(&job.blocks) {
-        file.write_all(piece)?;
-        let n_padding = piece.len().next_multiple_of(ALIGN as usize) - piece.len();
-        file.write_all(&ZEROS[..n_padding])?;
-        unsynced_bytes += piece.len() as u64;
-        if unsynced_bytes >= SYNC_BYTES {
-            unsynced_bytes = 0;
-            sync(&file)?;
-            if shared.lock().queue.is_cancelled {
-                return Ok(false);
-            }
+        if filling.block(piece)? && shared.lock().queue.is_cancelled {
+            return Ok(false);
         }
     }
-    sync(&file)?;
+    filling.finish()?;
     Ok(true)
-}
-
-/// Makes what was written durable, and has the page cache forget it.
-fn sync(file: &File) -> io::Result<()> {
-    file.sync_data()?;
-    #[cfg(any(target_os = "linux", target_os = "android"))]
-    // Advice: some file systems ignore it.
-    let _ = rustix::fs::fadvise(file, 0, None, rustix::fs::Advice::DontNeed);
-    Ok(())
 }
 
 /// Gives a complete file its name.

@@ -8,7 +8,7 @@ use generate::{
     CallEvent, Channel, Event, Finish, GenerateError, GenerateOptions, Generation, Next, TextModel,
     common_prefix,
 };
-use prefix::{Cache, Checkpoint, Kept, Point};
+use prefix::{Cache, Checkpoint, Kept, Point, answer_likelihood};
 use tokio::sync::mpsc::Sender;
 use tokio::sync::mpsc::error::TrySendError;
 
@@ -20,12 +20,8 @@ use crate::engine::{
 
 /// Between two reports of progress of a prompt.
 const PROGRESS_INTERVAL: Duration = Duration::from_millis(200);
-/// A shorter answer is read again as fast as what is kept of it.
-const N_ANSWER_MIN: usize = 16;
 /// A prompt waits for another one with the same beginning if that saves so many tokens.
 const N_LED_MIN: usize = 256;
-/// How likely it is that an answer comes back as it was generated, if templates may drop its thinking.
-const THINKING_LIKELIHOOD: f32 = 0.5;
 
 /// What is told, and to whom. What the reader has no room for waits here: at most what one token decides, because an
 /// answer does not go on before its reader does.
@@ -339,14 +335,12 @@ impl<'t, M: Model> Running<'t, M> {
     /// Keeps the end of the answer if it is likely that somebody goes on from it as it was generated.
     pub(crate) fn keep_answer(&mut self, model: &M, cache: &mut Cache) {
         let n_token = self.generation.generated().len();
-        if self.is_prefill() || n_token == 0 || (!self.is_raw && n_token < N_ANSWER_MIN) {
-            return;
-        }
+        let has_thought = 0 < self.thinking.count(n_token);
+        let likelihood = answer_likelihood(n_token, self.is_raw, has_thought);
+        let Some(likelihood) = likelihood.filter(|_| !self.is_prefill()) else { return };
         let Ok(mut state) = model.state(&self.session) else { return };
         // Nobody asks for the token after the last again.
         state.truncate(cache.identity().shape.state_bytes);
-        let has_thought = 0 < self.thinking.count(n_token);
-        let likelihood = if has_thought { THINKING_LIKELIHOOD } else { 1.0 };
         let ids = model.ids(&self.session).to_vec();
         let checkpoint = Checkpoint { ids: &ids, state, likelihood };
         cache.keep(checkpoint, &View { model, session: &mut self.session });
