@@ -30,6 +30,9 @@ const HEAD_BYTES_MAX: u64 = 100_000_008;
 /// Time of change that all weight files get: what a program has made of them is still theirs when they come again.
 const MODIFIED: Duration = Duration::from_secs(1_000_000_000);
 
+/// Stands in the folder while its weight files may be holes, which look like zeros to who opens them.
+pub(crate) const HOLES_NAME: &str = ".flash-moe-holes";
+
 /// A repository of safetensors of which the weight files come one by one.
 pub struct Shards<'a> {
     source: Source<'a>,
@@ -79,6 +82,9 @@ impl<'a> Shards<'a> {
             return Err(HubError::NoWeights { repo: repo.id.clone(), why });
         }
         let place = Place::folder(dir)?;
+        let mark = dir.join(HOLES_NAME);
+        refuse_link(&mark)?;
+        fs::write(&mark, "").map_err(HubError::io(&mark, "write"))?;
         let mut missing = Vec::new();
         for file in others {
             if !place.has(file)? {

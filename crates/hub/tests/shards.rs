@@ -6,7 +6,7 @@ mod server;
 #[cfg(unix)]
 use std::{fs, path::Path, sync::Mutex};
 
-use hub::{Event, HubError, Options, Settings, Shards};
+use hub::{Event, HubError, Options, Settings, Shards, resolve};
 use server::{Act, File, REPO, Rule, Server};
 
 const BLOCK_BYTES: u64 = 64 << 10;
@@ -37,7 +37,8 @@ fn taken_bytes(dir: &Path) -> u64 {
     files.map(|file| file.metadata().map_or(0, |meta| meta.blocks() * 512)).sum()
 }
 
-/// A file would be used before it is there, stay when it was used, or come when there is no room for it.
+/// A file would be used before it is there (by who finds the folder, too), stay when it was used, or come when there is
+/// no room for it.
 #[test]
 #[cfg(unix)]
 fn files_come_in_order_and_go() {
@@ -49,6 +50,8 @@ fn files_come_in_order_and_go() {
     let (repo, options, report) = (REPO.parse().unwrap(), options(), |_: Event| ());
     let shards = Shards::open(&settings(&server), &repo, &options, &dir, &report).unwrap();
     assert_eq!(fs::read(dir.join("config.json")).unwrap(), files()[0].content(0..700));
+    let error = resolve(&dir, None).unwrap_err().to_string();
+    assert!(error.contains("'pull --pack' was interrupted"), "weights that are zeros: {error}");
     let modified = |i| dir.join(shard(i).name).metadata().unwrap().modified().unwrap();
     assert_eq!(modified(1), modified(5), "what was made of the files is known again by their times");
     (1..=5).for_each(|i| assert_eq!(dir.join(shard(i).name).metadata().unwrap().len(), shard(i).bytes));
