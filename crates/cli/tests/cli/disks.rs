@@ -6,12 +6,19 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use crate::checkpoints::{FORMS, source};
+use crate::hub_server::{Bench, File};
 use crate::support::{checkpoint, command, flash_moe, store};
 
 /// Runs a script of the shell in which `$FLASH_MOE` is the program and folders may be mounted; false where the system
 /// does not allow that.
 #[track_caller]
 fn with_mounts(script: &str, folder: &Path, args: &[&str]) -> bool {
+    with_mounts_and(&[], script, folder, args)
+}
+
+/// The same with variables of the environment.
+#[track_caller]
+fn with_mounts_and(variables: &[(&str, &str)], script: &str, folder: &Path, args: &[&str]) -> bool {
     let is_allowed = Command::new("unshare").args(["-rm", "mount", "-t", "tmpfs", "none", "/mnt"]).output();
     if !is_allowed.is_ok_and(|out| out.status.success()) {
         // Not eprintln!, which the test runner keeps to itself when a test passes.
@@ -28,6 +35,7 @@ fn with_mounts(script: &str, folder: &Path, args: &[&str]) -> bool {
             None => command.env_remove(name),
         };
     }
+    command.envs(variables.iter().copied());
     let out = command.output().unwrap();
     let text = [out.stdout, out.stderr].map(|text| String::from_utf8_lossy(&text).into_owned()).concat();
     assert!(out.status.success(), "{text}");
@@ -48,6 +56,7 @@ fn read_only_folders_are_no_obstacle() {
         "$FLASH_MOE" inspect "$m"
         "$FLASH_MOE" verify "$m"
         "$FLASH_MOE" bench "$m" --tokens 2 --prompt-tokens 3 --measure 0.05
+        case "$2" in *.gguf) "$FLASH_MOE" run "$m" hello --max-tokens 1 --seed 1 ;; esac
         test "$3" = store || "$FLASH_MOE" pack "$m" out.store --bits source
     "#;
     for form in FORMS.into_iter().chain(["store"]) {
@@ -104,4 +113,31 @@ fn a_full_disk_is_said_and_survived() {
     let out = folder.path().join("not/there/out.store");
     let source = checkpoint("forms/mlx_4bit");
     flash_moe(&["pack".as_ref(), source.as_os_str(), out.as_os_str()]).ok();
+}
+
+/// A download that does not fit would leave something that is taken for a model, or start over.
+#[test]
+fn a_download_that_does_not_fit_is_said_and_survived() {
+    let script = r#"
+        mkdir disk
+        mount -t tmpfs -o size=1m none disk
+        for more in "" --pack; do
+            if "$FLASH_MOE" pull owner/model disk/out$more $more 2>said; then exit 1; fi
+            cat said
+            grep -q "of disk space" said
+            grep -q "hint: free some space" said
+            if "$FLASH_MOE" verify disk/out$more; then exit 1; fi
+        done
+        mount -o remount,size=100m disk
+        for more in "" --pack; do
+            "$FLASH_MOE" pull owner/model disk/out$more $more
+            "$FLASH_MOE" verify disk/out$more
+        done
+    "#;
+    let files = ["config.json", "model.safetensors"]
+        .map(|name| File::of_disk(&checkpoint("qwen3_5_moe_quantable").join(name)));
+    let bench = Bench::new(files.to_vec(), vec![]);
+    let url = bench.server.url();
+    let variables = [("HF_ENDPOINT", url.as_str()), ("NO_PROXY", "127.0.0.1")];
+    with_mounts_and(&variables, script, bench.disk.path(), &[]);
 }
