@@ -6,7 +6,7 @@ mod server;
 #[cfg(unix)]
 use std::{fs, path::Path, sync::Mutex};
 
-use hub::{Event, HubError, Options, Settings, Shards, resolve};
+use hub::{Event, HubError, Options, Settings, Shards};
 use server::{Act, File, REPO, Rule, Server};
 
 const BLOCK_BYTES: u64 = 64 << 10;
@@ -50,7 +50,7 @@ fn files_come_in_order_and_go() {
     let (repo, options, report) = (REPO.parse().unwrap(), options(), |_: Event| ());
     let shards = Shards::open(&settings(&server), &repo, &options, &dir, &report).unwrap();
     assert_eq!(fs::read(dir.join("config.json")).unwrap(), files()[0].content(0..700));
-    let error = resolve(&dir, None).unwrap_err().to_string();
+    let error = hub::resolve(&dir, None).unwrap_err().to_string();
     assert!(error.contains("'pull --pack' was interrupted"), "weights that are zeros: {error}");
     (1..=5).for_each(|i| assert_eq!(dir.join(shard(i).name).metadata().unwrap().len(), shard(i).bytes));
     // Opened before anything came: the files stay the same ones.
@@ -72,7 +72,6 @@ fn files_come_in_order_and_go() {
 
 /// What was made of the files would not be known again by their times, or be taken for that of another version.
 #[test]
-#[cfg(unix)]
 fn a_content_has_a_time() {
     let times = |files: Vec<File>| {
         let server = Server::start(files, vec![]);
