@@ -46,8 +46,13 @@ library /usr/lib/libobjc.A.dylib libobjc.tbd \
   objc_getClass objc_getProtocol objc_initWeak objc_loadWeakRetained objc_msgSend objc_msgSendSuper \
   objc_registerClassPair objc_release objc_retain objc_retainAutorelease objc_retainAutoreleasedReturnValue \
   object_getClass sel_getName sel_registerName
-framework CoreFoundation A CFDataGetBytes CFDataGetLength CFDataGetTypeID CFGetTypeID CFRelease CFRetain \
-  CFStringCreateWithBytesNoCopy kCFAllocatorDefault kCFAllocatorNull
+framework CoreFoundation A CFArrayCreate CFArrayGetCount CFArrayGetValueAtIndex CFDataGetBytePtr CFDataGetBytes \
+  CFDataGetLength CFDataGetTypeID CFDictionaryGetValueIfPresent CFEqual CFGetTypeID CFNumberGetValue CFRelease CFRetain \
+  CFStringCreateWithBytesNoCopy CFStringGetBytes CFStringGetCStringPtr CFStringGetLength kCFAllocatorDefault \
+  kCFAllocatorNull kCFTypeArrayCallBacks
+# The certificates that the system trusts.
+framework Security A SecCertificateCopyData SecCopyErrorMessageString SecTrustSettingsCopyCertificates \
+  SecTrustSettingsCopyTrustSettings
 framework IOKit A IOIteratorNext IOObjectRelease IORegistryEntryCreateCFProperty IORegistryEntryGetName \
   IOServiceGetMatchingServices IOServiceMatching kIOMasterPortDefault
 framework Foundation C NSKeyValueChangeNewKey NSLog

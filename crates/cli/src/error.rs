@@ -40,7 +40,7 @@ pub(crate) enum CliError {
     NothingShared,
     /// `verify` found problems, which have been printed.
     #[error("{model}: {n_problem} problem{} found", if *.n_problem == 1 { "" } else { "s" })]
-    Damaged { model: String, n_problem: usize },
+    Damaged { model: String, n_problem: usize, is_packed: bool },
     /// A file of the user's that cannot be read or written.
     #[error("{path}: cannot {action}: {source}")]
     Io { path: PathBuf, action: &'static str, source: io::Error },

@@ -70,7 +70,8 @@ fn for_cli(error: &CliError) -> Option<String> {
         CliError::NoDemo => "name a model: flash-moe run MODEL PROMPT".into(),
         CliError::NoTokenizer { model } => format!("measure it instead: flash-moe bench {}", quoted(model)),
         CliError::Memory(room) => for_memory(room),
-        CliError::Damaged { .. } => "copy or pack the store again".into(),
+        CliError::Damaged { is_packed: true, .. } => "copy or pack the store again".into(),
+        CliError::Damaged { is_packed: false, .. } => "download the named files again".into(),
         CliError::TooLong { n_token, .. } => format!("raise --ctx above {n_token}, or shorten the prompt"),
         CliError::NoCacheFolder => "set FLASH_MOE_CACHE to a folder, or HOME".into(),
         CliError::NotKept { .. } => "'flash-moe cache ls' lists models and keys".into(),
@@ -122,7 +123,7 @@ fn for_store(error: &StoreError) -> Option<String> {
             "use a newer flash-moe, or pack the checkpoint again with this one".into()
         }
         StoreError::Invalid { .. } | StoreError::Checksum { .. } => {
-            "the store is damaged: 'flash-moe verify' lists all that is wrong; copy or pack it again".into()
+            "the weights are damaged: 'flash-moe verify' lists all that is wrong; copy, pack or download them again".into()
         }
         StoreError::DiskFull { .. } => {
             "free some space, or write to another disk; an unfinished store is continued".into()
@@ -198,7 +199,10 @@ fn for_hub(error: &HubError) -> Option<String> {
         HubError::Answer { .. } => "is HF_ENDPOINT the address of a hub, and does a proxy answer in its place?".into(),
         HubError::Digest { .. } => "run the same command again; if it stays so, the hub's file is damaged".into(),
         HubError::Choose { .. } => "name one of them: OWNER/NAME:Q4_K_M, or its path".into(),
-        HubError::NotDownloaded { repo, .. } => format!("download it first: flash-moe pull {}", quoted(repo)),
+        HubError::NotDownloaded { repo, cache } => {
+            let drive = if cache.exists() { "" } else { "connect the drive that the cache is on, or " };
+            format!("{drive}download it first: flash-moe pull {}", quoted(repo))
+        }
         HubError::NoModel { .. } => {
             "MODEL is a store, a checkpoint, or a repository that was pulled; a prompt that looks like a path goes \
              through '-'"

@@ -46,9 +46,6 @@ pub(crate) fn open(model: Option<&Path>) -> anyhow::Result<Store> {
         }
         return Ok(Store::open_files(StoreFiles::Embedded { name: demo::NAME, files })?);
     };
-    if let Err(unfinished @ StoreError::Unfinished { .. }) = Store::open(path) {
-        return Err(unfinished.into());
-    }
     let path = find(path)?;
     let not_a_store = match Store::open(&path) {
         Err(error @ StoreError::NotAStore { .. }) => error,
@@ -62,8 +59,12 @@ pub(crate) fn open(model: Option<&Path>) -> anyhow::Result<Store> {
     Ok(checkpoint.in_place()?)
 }
 
-/// Where a model is that is named by path or by the name of a repository that was downloaded. Says what was taken.
+/// Where a model is that is named by path or by the name of a repository that was downloaded. Says what was taken;
+/// refuses a store that is not finished.
 pub(crate) fn find(model: &Path) -> anyhow::Result<PathBuf> {
+    if let Err(unfinished @ StoreError::Unfinished { .. }) = Store::open(model) {
+        return Err(unfinished.into());
+    }
     let found = hub::resolve(model, Settings::from_env().ok().as_ref())?;
     if let Some(text) = found.note {
         note(format_args!("note: {text}"));

@@ -25,7 +25,12 @@ pub(crate) fn verify(flags: &VerifyFlags) -> anyhow::Result<()> {
         note(format_args!("{}: all is well ({found}, {:.0} MB/s)", store.location(), speed / 1e6));
         return Ok(());
     }
-    Err(CliError::Damaged { model: store.location(), n_problem: report.problems.len() }.into())
+    Err(CliError::Damaged {
+        model: store.location(),
+        n_problem: report.problems.len(),
+        is_packed: !store.manifest().is_in_place(),
+    }
+    .into())
 }
 
 /// Bytes that `verify` will read, but for the sidecars, which are small.

@@ -17,6 +17,10 @@ use crate::source::SourceFile;
 use crate::work::plane_bytes;
 use crate::{ConvertError, gguf, hf, options};
 
+/// Samples of each file in the fingerprint of a checkpoint that is used in place, and their size.
+const N_SAMPLE: u64 = 8;
+const SAMPLE_BYTES: usize = 4096;
+
 /// The form that a checkpoint has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SourceKind {
@@ -125,6 +129,22 @@ impl Checkpoint {
             hash.update(&file.header_hash.to_le_bytes());
         }
         hash
+    }
+
+    /// The same with samples of the weights: other weights of the same shapes may have been copied with their times.
+    pub(crate) fn sampled_fingerprint(&self) -> Result<u64, ConvertError> {
+        let mut hash = self.fingerprint();
+        let mut sample = [0; SAMPLE_BYTES];
+        for file in &self.files {
+            let bytes = file.bytes.min(SAMPLE_BYTES as u64);
+            let last = file.bytes - bytes;
+            for i in 1..=N_SAMPLE {
+                let sample = &mut sample[..bytes as usize];
+                file.read("a sample of its weights", last / N_SAMPLE * i, sample)?;
+                hash.update(sample);
+            }
+        }
+        Ok(hash.digest())
     }
 
     pub(crate) fn dense(&self) -> &[DenseSource] {

@@ -33,7 +33,7 @@ impl Checkpoint {
             .collect::<Result<_, _>>()?;
         let parts = InPlace {
             location: self.path.clone(),
-            fingerprint: self.fingerprint().digest(),
+            fingerprint: self.sampled_fingerprint()?,
             experts,
             weights: Box::new(Weights {
                 formats: manifest.dense.iter().map(|tensor| tensor.format).collect(),

@@ -78,9 +78,15 @@ fn other_spellings() {
     let types = json!(["linear_attention", "linear_attention", "linear_attention", "full_attention"]);
     check_reads(QWEN35, json!({"layer_types": types, "full_attention_interval": 2}), |c| c.linear.is_some());
     check_reads(NEXT, json!({"full_attention_interval": null}), |c| c.layers[3] == LayerKind::FullAttention);
-    check_reads(QWEN3, json!({"num_experts": null, "num_local_experts": N_EXPERT}), |c| {
-        c.n_expert == N_EXPERT
-    });
+    for layout in [QWEN35, NEXT, QWEN3] {
+        let renamed = json!({"num_experts": null, "num_local_experts": N_EXPERT});
+        check_reads(layout, renamed, |c| c.n_expert == N_EXPERT);
+        check_refused(
+            layout,
+            json!({"num_experts": null}),
+            "field num_experts (or num_local_experts) is missing",
+        );
+    }
     check_reads(QWEN3, json!({"norm_topk_prob": false}), |c| !c.norm_topk_prob);
     check_reads(NEXT, json!({"norm_topk_prob": null}), |c| c.norm_topk_prob);
     check_reads(QWEN35, json!({"output_gate_type": "swish"}), |c| c.attention_gate);

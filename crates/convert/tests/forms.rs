@@ -15,38 +15,6 @@ use quant::Format;
 use serde_json::{Value, json};
 use store::{Architecture, Blob, ExpertLayer, Role, Store, read_exact_at};
 
-const FOUR: Format = Format::Affine { bits: 4, group: 64 };
-const EIGHT: Format = Format::Affine { bits: 8, group: 64 };
-
-/// The usual recipe: everything has 4 bits, routers and gates of shared experts have 8.
-fn usual(module: &str) -> Option<Format> {
-    Some(if is_gate(module) { EIGHT } else { FOUR })
-}
-
-fn is_gate(module: &str) -> bool {
-    module.ends_with("mlp.gate") || module.ends_with("shared_expert_gate")
-}
-
-/// What mlx-lm writes of the usual recipe; `prefix` stands before `layers`.
-fn usual_settings(prefix: &str) -> Value {
-    let mut settings = json!({"group_size": 64, "bits": 4, "mode": "affine"});
-    for layer in 0..N_LAYER {
-        for gate in ["gate", "shared_expert_gate"] {
-            settings[format!("{prefix}layers.{layer}.mlp.{gate}")] = json!({"group_size": 64, "bits": 8});
-        }
-    }
-    settings
-}
-
-/// A folder in MLX's form with the usual recipe.
-fn usual_mlx(layout: Layout) -> Tiny {
-    let mut mlx = with_even_norms(Tiny::new(layout, 7)).to_mlx(usual);
-    let settings = usual_settings("language_model.model.");
-    mlx.config["quantization_config"] = settings.clone();
-    mlx.config["quantization"] = settings;
-    mlx
-}
-
 fn pack_quietly(source: &Path, out: &Path, bits: &str, roles: &[&str]) -> PackReport {
     let roles = roles.iter().map(|r| PackOptions::parse_role(r).unwrap()).collect();
     let options = PackOptions { bits: bits.parse().unwrap(), roles, ..PackOptions::default() };

@@ -415,7 +415,8 @@ fn values_that_are_no_decay_are_refused() {
 
 #[test]
 fn parts_find_each_other() {
-    // Any part given, a part missing, parts of two models, parts joined by cat, a part under another name.
+    // Any part given, a folder with a vision encoder too, a part missing, parts of two models, parts joined by cat, a
+    // part under another name.
     let model = Model::golden("mxfp4");
     let golden = Golden::read("mxfp4");
     let part = |i: usize| model.dir.path().join(&golden.files[i].name);
@@ -423,6 +424,7 @@ fn parts_find_each_other() {
     for i in 1..3 {
         assert_eq!(Checkpoint::open(&part(i)).unwrap().weight_bytes(), expected);
     }
+    fs::write(model.dir.path().join("mmproj-F16.gguf"), "GGUF").unwrap();
     assert_eq!(Checkpoint::open(model.dir.path()).unwrap().weight_bytes(), expected);
 
     let joined = model.dir.path().join("joined.gguf");

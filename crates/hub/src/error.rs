@@ -132,7 +132,7 @@ pub enum HubError {
         choices: Vec<Choice>,
     },
     /// A repository whose files are not here.
-    #[error("{repo} is neither a path nor in the cache ({cache})")]
+    #[error("{repo} is neither a path nor in the cache ({cache}{})", if cache.exists() { "" } else { ", which is not there" })]
     NotDownloaded {
         /// The repository.
         repo: String,

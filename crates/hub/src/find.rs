@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::cache::{CachedRepo, folder_names};
 use crate::select::{GgufSet, NotOne, choose, gguf_sets};
+use crate::shards::HOLES_NAME;
 use crate::{Choice, HubError, Repo, Settings};
 
 /// A model on this machine.
@@ -60,6 +61,10 @@ fn by_path(path: &Path) -> Result<Found, HubError> {
         Err(_) => no_model(path, "cannot be opened"),
     })?;
     let taken = if meta.is_dir() { folder(path)? } else { file(path)? };
+    if taken.join(HOLES_NAME).exists() {
+        let why = "its weights are not all there: 'pull --pack' was interrupted; run the same command again";
+        return Err(no_model(&taken, why));
+    }
     let note = (taken != path).then(|| format!("{}: taking {}", path.display(), taken.display()));
     Ok(Found { path: taken, note })
 }

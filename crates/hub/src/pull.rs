@@ -150,15 +150,20 @@ impl<'a> Source<'a> {
 
     /// How to fetch a file.
     pub(crate) fn job(&self, file: &RemoteFile, part: PathBuf) -> Job {
-        let at_commit = || format!("{} {}", self.commit, file.name);
         Job {
             name: file.name.clone(),
             url: file_url(&self.client, self.repo, &self.commit, &file.name),
             bytes: file.bytes.expect("sizes were asked for"),
             digest: file.digest.clone(),
             part,
-            identity: file.digest.as_ref().map_or_else(at_commit, |digest| digest.hex().to_owned()),
+            identity: self.identity(file),
         }
+    }
+
+    /// What tells the contents of a file from those that it has at another commit.
+    pub(crate) fn identity(&self, file: &RemoteFile) -> String {
+        let at_commit = || format!("{} {}", self.commit, file.name);
+        file.digest.as_ref().map_or_else(at_commit, |digest| digest.hex().to_owned())
     }
 
     /// What to fetch, and which files each becomes.

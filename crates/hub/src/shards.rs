@@ -12,6 +12,8 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
+use xxhash_rust::xxh3::xxh3_64;
+
 use crate::client::{Method, Patience, Trouble, shown};
 use crate::download::{Event, Options, download};
 use crate::listing::{RemoteFile, file_url};
@@ -27,8 +29,14 @@ const LENGTH_BYTES: u64 = 8;
 /// No header is longer.
 const HEAD_BYTES_MAX: u64 = 100_000_008;
 
-/// Time of change that all weight files get: what a program has made of them is still theirs when they come again.
+/// First of the times of change that weight files get. Each content has its own: what a program has made of it is still
+/// its when it comes again, and is not taken for that of another version.
 const MODIFIED: Duration = Duration::from_secs(1_000_000_000);
+/// So many of the 64 bits of a hash are seconds: eight years.
+const MODIFIED_BITS: u32 = 28;
+
+/// Stands in the folder while its weight files may be holes, which look like zeros to who opens them.
+pub(crate) const HOLES_NAME: &str = ".flash-moe-holes";
 
 /// A repository of safetensors of which the weight files come one by one.
 pub struct Shards<'a> {
@@ -79,6 +87,9 @@ impl<'a> Shards<'a> {
             return Err(HubError::NoWeights { repo: repo.id.clone(), why });
         }
         let place = Place::folder(dir)?;
+        let mark = dir.join(HOLES_NAME);
+        refuse_link(&mark)?;
+        fs::write(&mark, "").map_err(HubError::io(&mark, "write"))?;
         let mut missing = Vec::new();
         for file in others {
             if !place.has(file)? {
@@ -250,7 +261,7 @@ fn heads(source: &Source<'_>, weights: &[&RemoteFile], dir: &Path) -> Result<Has
         let mut found = Vec::new();
         while let Some(file) = weights.get(next.fetch_add(1, Ordering::Relaxed)) {
             let bytes = head(source, file, &is_over)
-                .and_then(|bytes| write_head(&dir.join(&file.name), file, &bytes));
+                .and_then(|bytes| write_head(&dir.join(&file.name), file, &bytes, &source.identity(file)));
             is_over.fetch_or(bytes.is_err(), Ordering::Relaxed);
             found.push((file.name.clone(), bytes?));
         }
@@ -301,13 +312,15 @@ fn head(source: &Source<'_>, file: &RemoteFile, is_over: &AtomicBool) -> Result<
     Ok(head)
 }
 
-fn write_head(path: &Path, file: &RemoteFile, head: &[u8]) -> Result<u64, HubError> {
+fn write_head(path: &Path, file: &RemoteFile, head: &[u8], identity: &str) -> Result<u64, HubError> {
     refuse_link(path)?;
+    let seconds = xxh3_64(identity.as_bytes()) >> (u64::BITS - MODIFIED_BITS);
+    let modified = SystemTime::UNIX_EPOCH + MODIFIED + Duration::from_secs(seconds);
     let write = || {
         let out = OpenOptions::new().write(true).create(true).truncate(false).open(path)?;
         store::write_all_at(&out, head, 0)?;
         out.set_len(file.bytes.unwrap_or(0))?;
-        File::set_modified(&out, SystemTime::UNIX_EPOCH + MODIFIED)
+        File::set_modified(&out, modified)
     };
     write().map_err(HubError::io(path, "write its header"))?;
     Ok(head.len() as u64)

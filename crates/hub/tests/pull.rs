@@ -9,8 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use hub::{Event, HubError, Options, Pulled, Settings, Target, Token, pull, resolve};
-use server::{ALWAYS, Act, COMMIT, File, REPO, Rule, Server};
-use tempfile::TempDir;
+use server::{ALWAYS, Act, Bench, COMMIT, File, REPO, Rule, Server};
 
 const FIRST: &str = "model-00001-of-00002.safetensors";
 const SECOND: &str = "model-00002-of-00002.safetensors";
@@ -47,17 +46,7 @@ fn options() -> Options {
     }
 }
 
-/// A server, and places for what it sends.
-struct Bench {
-    server: Server,
-    disk: TempDir,
-}
-
 impl Bench {
-    fn new(files: Vec<File>, rules: Vec<Rule>) -> Self {
-        Self { server: Server::start(files, rules), disk: tempfile::tempdir().unwrap() }
-    }
-
     fn settings(&self) -> Settings {
         let (endpoint, cache) = (self.server.url(), self.disk.path().join("hub"));
         Settings { endpoint, token: None, cache, use_proxy: false }

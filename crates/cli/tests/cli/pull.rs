@@ -4,22 +4,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use tempfile::TempDir;
-
-use crate::hub_server::{ALWAYS, Act, File, REPO, Rule, Server, kept_bytes, wait_until};
+use crate::hub_server::{ALWAYS, Act, Bench, File, REPO, Rule, kept_bytes, wait_until};
 use crate::support::{Done, checkpoint, command, finish, flash_moe};
 
-/// A hub, and a place for what comes from it.
-struct Bench {
-    server: Server,
-    disk: TempDir,
-}
-
 impl Bench {
-    fn new(files: Vec<File>, rules: Vec<Rule>) -> Self {
-        Self { server: Server::start(files, rules), disk: tempfile::tempdir().unwrap() }
-    }
-
     fn path(&self, name: &str) -> PathBuf {
         self.disk.path().join(name)
     }
@@ -145,4 +133,34 @@ fn a_killed_pull_goes_on() {
         twice_bytes <= (N_KILL * N_CONNECTION + 2) * (BLOCK_BYTES + (256 << 10)),
         "{twice_bytes} bytes came twice"
     );
+}
+
+/// Weights that are not there yet would be used as zeros, or a killed program start over.
+#[test]
+fn a_killed_pull_that_packs_is_no_model() {
+    let files: Vec<File> = tiny().into_iter().filter(|file| !file.name.starts_with("golden")).collect();
+    let bench = Bench::new(files, vec![]);
+    let (out, local) = (bench.path("out.store"), bench.path("local.store"));
+    let golden = checkpoint("qwen3_5_moe_quantable");
+    flash_moe(&["pack".as_ref(), golden.as_os_str(), local.as_os_str()]).ok();
+    // Headers, and about half of the weights.
+    bench.server.set_gate(1_500_000);
+    let args = ["pull", REPO, out.to_str().unwrap(), "--pack"];
+    let mut child = bench.command(&args).stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
+    let pulled = bench.path("out.store.pulled");
+    let weights = pulled.join("model/model.safetensors");
+    let full_bytes = golden.join("model.safetensors").metadata().unwrap().len();
+    wait_until("headers and holes", || weights.metadata().is_ok_and(|meta| meta.len() == full_bytes));
+    child.kill().unwrap();
+    child.wait().unwrap();
+    for model in [&pulled, &pulled.join("model"), &weights] {
+        for command in ["inspect", "verify", "bench"] {
+            let args = [command, model.to_str().unwrap()];
+            bench.run(&args).fails(1, "'pull --pack' was interrupted; run the same command again", "");
+        }
+    }
+    bench.server.set_gate(u64::MAX);
+    bench.run(&args).ok();
+    assert!(fs::read(out.join("dense.bin")).unwrap() == fs::read(local.join("dense.bin")).unwrap());
+    assert!(!pulled.exists());
 }

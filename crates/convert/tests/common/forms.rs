@@ -1,11 +1,44 @@
 //! The same tiny checkpoints as others publish them: converted for MLX, or in FP8.
+#![allow(dead_code)] // Each test file uses its share.
 
 use half::f16;
 use quant::Format;
-use serde_json::json;
+use serde_json::{Value, json};
 use store::Architecture;
 
 use super::common::*;
+
+pub(crate) const FOUR: Format = Format::Affine { bits: 4, group: 64 };
+pub(crate) const EIGHT: Format = Format::Affine { bits: 8, group: 64 };
+
+/// The usual recipe: everything has 4 bits, routers and gates of shared experts have 8.
+pub(crate) fn usual(module: &str) -> Option<Format> {
+    Some(if is_gate(module) { EIGHT } else { FOUR })
+}
+
+pub(crate) fn is_gate(module: &str) -> bool {
+    module.ends_with("mlp.gate") || module.ends_with("shared_expert_gate")
+}
+
+/// What mlx-lm writes of the usual recipe; `prefix` stands before `layers`.
+pub(crate) fn usual_settings(prefix: &str) -> Value {
+    let mut settings = json!({"group_size": 64, "bits": 4, "mode": "affine"});
+    for layer in 0..N_LAYER {
+        for gate in ["gate", "shared_expert_gate"] {
+            settings[format!("{prefix}layers.{layer}.mlp.{gate}")] = json!({"group_size": 64, "bits": 8});
+        }
+    }
+    settings
+}
+
+/// A folder in MLX's form with the usual recipe.
+pub(crate) fn usual_mlx(layout: Layout) -> Tiny {
+    let mut mlx = with_even_norms(Tiny::new(layout, 7)).to_mlx(usual);
+    let settings = usual_settings("language_model.model.");
+    mlx.config["quantization_config"] = settings.clone();
+    mlx.config["quantization"] = settings;
+    mlx
+}
 
 /// Norms whose factor is exact as BF16 and as `1 + w`.
 pub(crate) fn with_even_norms(mut tiny: Tiny) -> Tiny {

@@ -15,6 +15,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use sha2::{Digest, Sha256};
+use tempfile::TempDir;
 
 pub(crate) const COMMIT: &str = "0123456789abcdef0123456789abcdef01234567";
 pub(crate) const REPO: &str = "owner/model";
@@ -115,6 +116,18 @@ pub(crate) fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     while !is_so() {
         assert!(start.elapsed() < PATIENCE, "waited too long for {what}");
         thread::yield_now();
+    }
+}
+
+/// A hub, and a place for what comes from it.
+pub(crate) struct Bench {
+    pub(crate) server: Server,
+    pub(crate) disk: TempDir,
+}
+
+impl Bench {
+    pub(crate) fn new(files: Vec<File>, rules: Vec<Rule>) -> Self {
+        Self { server: Server::start(files, rules), disk: tempfile::tempdir().unwrap() }
     }
 }
 
