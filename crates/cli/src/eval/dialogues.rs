@@ -1,5 +1,6 @@
 //! Answers to conversations in a file, exactly as generated, and what their calls of tools are worth.
 
+use std::collections::HashSet;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Write};
 use std::ops::ControlFlow;
@@ -10,7 +11,7 @@ use model::Timeline;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use store::Store;
-use xxhash_rust::xxh3::Xxh3;
+use xxhash_rust::xxh3::{Xxh3, xxh3_64};
 
 use super::calls::{Reply, Verdict, Wanted, judge};
 use super::tally::Tally;
@@ -71,8 +72,19 @@ pub(super) fn eval(flags: &EvalFlags, dialogues_path: &Path, out_path: &Path) ->
     Ok(())
 }
 
+/// Keeps `n` of `all`, in their order: those whose lines have the smallest hashes. That is always the same choice, a
+/// larger one has the smaller one in it, and files in which kinds take turns lose none of them.
+fn keep_sample<T>(all: &mut Vec<T>, n: usize, line: impl Fn(&T) -> &[u8]) {
+    let mut hashes: Vec<(u64, usize)> =
+        all.iter().enumerate().map(|(i, one)| (xxh3_64(line(one)), i)).collect();
+    hashes.sort_unstable();
+    let chosen: HashSet<usize> = hashes.into_iter().take(n).map(|(_, i)| i).collect();
+    let mut i = 0..;
+    all.retain(|_| i.next().is_some_and(|i| chosen.contains(&i)));
+}
+
 impl Dialogues {
-    /// Reads a file, or `sample` lines spread evenly over it.
+    /// Reads a file, or `sample` lines of it.
     pub(super) fn read(path: &Path, sample: Option<usize>) -> Result<Self, CliError> {
         let mut all = read(path)?;
         if all.is_empty() {
@@ -82,11 +94,7 @@ impl Dialogues {
             });
         }
         if let Some(n) = sample.filter(|&n| n < all.len()) {
-            let (n_all, mut i) = (all.len(), 0);
-            all.retain(|_| {
-                i += 1;
-                i * n / n_all != (i - 1) * n / n_all
-            });
+            keep_sample(&mut all, n, |dialogue| dialogue.line.as_bytes());
         }
         let mut hash = Xxh3::new();
         for dialogue in &all {
@@ -203,4 +211,31 @@ fn read(path: &Path) -> Result<Vec<Dialogue>, CliError> {
         dialogues.push(Dialogue { line, ..dialogue });
     }
     Ok(dialogues)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Every fourth line of a file in which four kinds take turns is of one kind: a score would be of that kind alone.
+    #[test]
+    fn samples_have_all_kinds() {
+        let lines: Vec<String> = (0..480).map(|i| format!("{} {i}", ["a", "b", "c", "d"][i % 4])).collect();
+        let sample = |n| {
+            let mut kept = lines.clone();
+            keep_sample(&mut kept, n, |line| line.as_bytes());
+            kept
+        };
+        let kept = sample(120);
+        assert_eq!(kept.len(), 120);
+        for kind in ["a", "b", "c", "d"] {
+            let n = kept.iter().filter(|line| line.starts_with(kind)).count();
+            assert!((20..=40).contains(&n), "{n} of 120 are of kind {kind}");
+        }
+        assert!(kept.is_sorted_by_key(|line| lines.iter().position(|other| other == line)));
+        assert!(
+            sample(60).iter().all(|line| kept.contains(line)),
+            "a smaller sample is a part of a larger one"
+        );
+    }
 }

@@ -52,7 +52,7 @@ pub(crate) struct EvalFlags {
     /// What calls of tools are held to.
     #[arg(long, value_name = "HOW", default_value = "free", requires = "dialogues")]
     pub(crate) calls: CallRule,
-    /// Only so many of the dialogues, spread evenly over the file.
+    /// Only so many of the dialogues: always the same ones, chosen as if by chance.
     #[arg(long, value_name = "N", value_parser = at_least_one(), requires = "dialogues")]
     pub(crate) sample: Option<usize>,
     #[command(flatten)]
