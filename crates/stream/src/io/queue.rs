@@ -266,14 +266,29 @@ impl Queue {
             cost: Cost::default(),
         };
         let slot = flight.job.slot;
+        if self.flight_of_slot.len() <= slot {
+            self.flight_of_slot.resize(slot + 1, 0);
+            self.reserve(slot + 1);
+        }
         let idx = self.vacant.pop().unwrap_or(self.flights.len());
         match self.flights.get_mut(idx) {
             Some(place) => *place = Some(flight),
             None => self.flights.push(Some(flight)),
         }
-        self.flight_of_slot.resize(self.flight_of_slot.len().max(slot + 1), 0);
         self.flight_of_slot[slot] = idx;
         self.wait(idx);
+    }
+
+    /// Room for the flights of `n_slot` slots, which have one each at a time: once every slot was used, no list grows,
+    /// however many flights it holds at once.
+    fn reserve(&mut self, n_slot: usize) {
+        let Self { flights, vacant, threads, ring, checks, done, .. } = self;
+        flights.reserve(n_slot.saturating_sub(flights.len()));
+        vacant.reserve(n_slot.saturating_sub(vacant.len()));
+        done.reserve(n_slot.saturating_sub(done.len()));
+        for list in [&mut threads.demand, &mut threads.spare, &mut ring.demand, &mut ring.spare, checks] {
+            list.reserve(n_slot.saturating_sub(list.len()));
+        }
     }
 
     /// Makes a spare job urgent, however much of it was read.
