@@ -59,6 +59,11 @@ pub(in crate::eval) fn eval(flags: &EvalFlags) -> anyhow::Result<()> {
     if flags.json { report::print(&state) } else { Ok(()) }
 }
 
+/// As the result has it.
+fn fingerprint(store: &Store) -> String {
+    format!("{:016x}", store.fingerprint())
+}
+
 impl Matrix<'_> {
     /// All cells that are not there yet.
     fn evaluate(&self, state: &mut State) -> anyhow::Result<()> {
@@ -91,6 +96,7 @@ impl Matrix<'_> {
             }
             fs::create_dir_all(&self.work).map_err(|source| failed(&self.work, "create", source))?;
             let store = column.open(&self.work, &self.flags.matrix)?;
+            state.check_weights(&column.name, &fingerprint(&store))?;
             for &n_expert_used in todo {
                 n_done += 1;
                 note(format_args!("cell {n_done} of {n_all}: {}, {n_expert_used} experts", column.name));
@@ -126,7 +132,7 @@ impl Matrix<'_> {
         Ok(Cell {
             column: column.name.clone(),
             n_expert_used,
-            fingerprint: format!("{:016x}", store.fingerprint()),
+            fingerprint: fingerprint(store),
             store_bytes: store.dense_bytes() + census.expert_bytes,
             dense_bytes_per_token: census.dense_bytes_per_token,
             expert_bytes_per_token: census.expert_bytes_per_token,

@@ -178,19 +178,22 @@ impl State {
         self.cells.iter().find(|cell| cell.column == column && cell.n_expert_used == n_expert_used)
     }
 
+    /// Refuses a model that is not the one that earlier cells of its column are of.
+    pub(super) fn check_weights(&self, column: &str, fingerprint: &str) -> Result<(), CliError> {
+        let is_other = |other: &&Cell| other.column == column && other.fingerprint != fingerprint;
+        let Some(other) = self.cells.iter().find(is_other) else { return Ok(()) };
+        let why = format!(
+            "'{column}' was other weights when its cell with {} experts was made; remove this file or name another --out",
+            other.n_expert_used
+        );
+        Err(CliError::Input { path: self.path.clone(), why })
+    }
+
     /// Keeps a cell, and writes all.
     ///
     /// # Errors
-    /// The model is not the one that earlier cells of its column are of, or the file cannot be written.
+    /// The file cannot be written.
     pub(super) fn put(&mut self, mut cell: Cell) -> anyhow::Result<()> {
-        let is_other = |other: &&Cell| other.column == cell.column && other.fingerprint != cell.fingerprint;
-        if let Some(other) = self.cells.iter().find(is_other) {
-            let why = format!(
-                "'{}' was other weights when its cell with {} experts was made; remove this file or name another --out",
-                cell.column, other.n_expert_used
-            );
-            return Err(CliError::Input { path: self.path.clone(), why }.into());
-        }
         self.cells.retain(|old| old.column != cell.column || old.n_expert_used != cell.n_expert_used);
         let reference = self.find(&self.setting.reference, self.setting.reference_experts);
         if let (Some(calls), Some(reference)) =
@@ -310,7 +313,8 @@ mod tests {
         state.put(cell("source", 4, "f", &[])).unwrap();
         let shown: Vec<usize> = state.of_columns(&["2", "source"]).iter().map(|c| c.n_expert_used).collect();
         assert_eq!(shown, [6, 6, 4]);
-        let error = state.put(cell("source", 3, "changed", &[])).unwrap_err().to_string();
+        state.check_weights("source", "f").unwrap();
+        let error = state.check_weights("source", "changed").unwrap_err().to_string();
         assert!(error.contains("other weights"), "{error}");
         let other = Setting { windows: "v".into(), ..setting() };
         let error = State::open(&path, other).unwrap_err().to_string();
