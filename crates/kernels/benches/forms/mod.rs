@@ -26,7 +26,8 @@ pub(super) fn compare() {
     let x: Vec<f32> = (0..COLS).map(|i| (i % 17) as f32 - 8.0).collect();
     println!("\n4-bit product in cache, one thread, {ROWS}x{COLS}");
     let report = |name: &str, base: f64, gb_s: f64| {
-        println!("{name:24} {gb_s:6.1} GB/s, {:.2} of naive", gb_s / base);
+        let ratio = if base.is_nan() { String::new() } else { format!(", {:.2} of naive", gb_s / base) };
+        println!("{name:24} {gb_s:6.1} GB/s{ratio}");
         gb_s
     };
     #[cfg(not(target_arch = "x86_64"))]
