@@ -90,10 +90,16 @@ fn matrices(format: Format) -> Vec<Matrix> {
     let bytes = format.matrix_bytes(ROWS, COLS);
     let n = TOTAL_BYTES / bytes;
     let mut buffer = Buffer::zeroed(n * bytes).expect("memory for the weights");
-    // Any bits are codes. As bf16 they are numbers of about 1: denormals would be slow.
+    // Any bits are codes. As bf16 or halves they are numbers of about 1, as exponents powers of two below 1: denormals
+    // would be slow.
+    let has_exponents = matches!(format, Format::Mxfp4 | Format::Block(Block::Mxfp4));
     for (i, byte) in buffer.iter_mut().enumerate() {
         let noise = (i.wrapping_mul(0x9e37_79b9) >> 11) as u8;
-        *byte = if i % 2 == 1 { 0x3c | noise & 3 } else { noise };
+        *byte = match (has_exponents, i % 2) {
+            (true, _) => 0x40 | noise & 0x3f,
+            (false, 0) => noise,
+            (false, _) => 0x3c | noise & 3,
+        };
     }
     let buffer = Arc::new(buffer);
     let matrix =

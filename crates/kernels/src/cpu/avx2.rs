@@ -87,6 +87,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     // 4 partial sums take 8 of the 16 registers; the totals are touched once a block.
     const TILE: usize = 4;
     const N_SUM: usize = 6;
+    const IS_DOT4_SLOW: bool = !VNNI;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Pair {
@@ -293,26 +294,21 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
     }
 
     #[inline(always)]
-    fn dot4<const WIDE: bool>(self, sum: IntPair, codes: IntPair, x: IntPair) -> IntPair {
+    fn dot4(self, sum: IntPair, codes: IntPair, x: IntPair) -> IntPair {
         if VNNI {
             return avx2!(both!(_mm256_dpbusd_avx_epi32(sum, codes, x)));
         }
-        avx2!({
-            if WIDE {
-                // Two products of 8 bits overflow 16: bytes become words, even ones and odd ones apart.
-                let even = both!(_mm256_and_si256(codes, words(0xff)));
-                let odd = both!(_mm256_srli_epi16::<8>(codes));
-                let x_even = both!(_mm256_srai_epi16::<8>(both!(_mm256_slli_epi16::<8>(x))));
-                let x_odd = both!(_mm256_srai_epi16::<8>(x));
-                let even = both!(_mm256_madd_epi16(even, x_even));
-                let odd = both!(_mm256_madd_epi16(odd, x_odd));
-                both!(_mm256_add_epi32(sum, both!(_mm256_add_epi32(even, odd))))
-            } else {
-                let ones = words(1);
-                let sums = both!(_mm256_madd_epi16(both!(_mm256_maddubs_epi16(codes, x)), ones));
-                both!(_mm256_add_epi32(sum, sums))
-            }
-        })
+        self.dot2_words(sum, avx2!(both!(_mm256_maddubs_epi16(codes, x))), words(1))
+    }
+
+    #[inline(always)]
+    fn dot2_bytes(self, sum: IntPair, codes: IntPair, x: IntPair) -> IntPair {
+        avx2!(both!(_mm256_add_epi16(sum, both!(_mm256_maddubs_epi16(codes, x)))))
+    }
+
+    #[inline(always)]
+    fn dot2_words(self, sum: IntPair, a: IntPair, b: IntPair) -> IntPair {
+        avx2!(both!(_mm256_add_epi32(sum, both!(_mm256_madd_epi16(a, b)))))
     }
 
     #[inline(always)]

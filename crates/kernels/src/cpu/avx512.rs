@@ -71,6 +71,7 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     // 8 partial sums and 8 totals of the 32 registers.
     const TILE: usize = 8;
     const N_SUM: usize = 24;
+    const IS_DOT4_SLOW: bool = !VNNI;
 
     #[inline(always)]
     fn splat(self, x: f32) -> __m512 {
@@ -248,24 +249,21 @@ impl<const VNNI: bool> Simd for Avx512<VNNI> {
     }
 
     #[inline(always)]
-    fn dot4<const WIDE: bool>(self, sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+    fn dot4(self, sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
         if VNNI {
             return avx512!(_mm512_dpbusd_epi32(sum, codes, x));
         }
-        avx512!({
-            if WIDE {
-                // Two products of 8 bits overflow 16: bytes become words, even ones and odd ones apart.
-                let (even, odd) =
-                    (_mm512_and_si512(codes, _mm512_set1_epi16(0xff)), _mm512_srli_epi16::<8>(codes));
-                let x_even = _mm512_srai_epi16::<8>(_mm512_slli_epi16::<8>(x));
-                let (even, odd) =
-                    (_mm512_madd_epi16(even, x_even), _mm512_madd_epi16(odd, _mm512_srai_epi16::<8>(x)));
-                _mm512_add_epi32(sum, _mm512_add_epi32(even, odd))
-            } else {
-                let ones = _mm512_set1_epi16(1);
-                _mm512_add_epi32(sum, _mm512_madd_epi16(_mm512_maddubs_epi16(codes, x), ones))
-            }
-        })
+        avx512!(self.dot2_words(sum, _mm512_maddubs_epi16(codes, x), _mm512_set1_epi16(1)))
+    }
+
+    #[inline(always)]
+    fn dot2_bytes(self, sum: __m512i, codes: __m512i, x: __m512i) -> __m512i {
+        avx512!(_mm512_add_epi16(sum, _mm512_maddubs_epi16(codes, x)))
+    }
+
+    #[inline(always)]
+    fn dot2_words(self, sum: __m512i, a: __m512i, b: __m512i) -> __m512i {
+        avx512!(_mm512_add_epi32(sum, _mm512_madd_epi16(a, b)))
     }
 
     #[inline(always)]

@@ -30,12 +30,14 @@ const STAGE_BYTES: usize = N_GROUP * GROUP_MAX + LOAD_BYTES;
 pub(super) struct Shape {
     /// Columns that share a scale.
     pub(super) group: usize,
+    /// Columns that are decoded at a time.
+    pub(super) strip: usize,
     /// What codes count from.
     pub(super) middle: i32,
     /// As [`Order`].
     pub(super) order: usize,
-    /// Whether codes can be 128 or more.
-    pub(super) is_wide: bool,
+    /// The largest code.
+    pub(super) max: u8,
     /// Groups that are decoded at a time.
     pub(super) n_group: usize,
 }
@@ -46,9 +48,30 @@ impl Shape {
         let (Format::Affine { bits, group } | Format::AffineF16 { bits, group }) = format else {
             return blocks::visit(format, blocks::ShapeOf);
         };
-        let Order(order) = with_codes!(bits, C => C::ORDER);
+        let (Order(order), strip) = with_codes!(bits, C => (C::ORDER, C::STRIP_COLS));
         let (group, middle) = (group as usize, middle(bits));
-        Some(Self { group, middle, order, is_wide: bits == 8, n_group: N_GROUP })
+        Some(Self { group, strip, middle, order, max: max(bits), n_group: N_GROUP })
+    }
+}
+
+/// The longest of [`Shape::run`].
+pub(super) const RUN_MAX: usize = 8;
+
+impl Shape {
+    /// Over how many lane vectors sums of products of two bytes stay in 16 bits: see [`run`].
+    pub(super) fn run(&self) -> usize {
+        run(self.max)
+    }
+}
+
+/// Over how many lane vectors sums of products of two bytes stay in 16 bits, if the largest code is `max`: a power of
+/// two, or 0 if codes can be 128 or more.
+pub(super) const fn run(max: u8) -> usize {
+    // Numbers are from -128 to 127.
+    match (i16::MAX as usize / (2 * 128 * max as usize)).checked_ilog2() {
+        Some(log) if 1 << log < RUN_MAX => 1 << log,
+        Some(_) => RUN_MAX,
+        None => 0,
     }
 }
 
@@ -60,6 +83,8 @@ pub(super) struct Tile {
     pub(super) scales: [Lanes; N_GROUP_MAX],
     /// The same, for codes that are counted from their middle: `bias + middle·scale`.
     pub(super) biases: [Lanes; N_GROUP_MAX],
+    /// What a strip of blocks is decoded with.
+    pub(super) head: blocks::Head,
     /// Rows copied from where there are fewer than 16, or too few bytes behind them.
     pub(super) stage: Stage,
 }
@@ -73,6 +98,7 @@ impl Default for Tile {
             codes: [Lanes([0; LANES]); N_GROUP * GROUP_MAX / LANE_COLS],
             scales: Default::default(),
             biases: Default::default(),
+            head: [Lanes([0; LANES]); _],
             stage: [[0; STAGE_BYTES]; LANES],
         }
     }
@@ -101,6 +127,11 @@ pub(super) trait Codes {
 /// otherwise be large and nearly cancel.
 pub(super) const fn middle(bits: u8) -> i32 {
     1 << (bits - 1)
+}
+
+/// The largest code of `bits` bits.
+pub(super) const fn max(bits: u8) -> u8 {
+    u8::MAX >> (8 - bits)
 }
 
 /// Lane vectors in steps of `n`: byte `i` of vector `n·j + k` is column `4·n·j + n·i + k`.
@@ -248,7 +279,7 @@ impl<'a> Rows<'a> {
 
 /// Decodes groups `groups` (at most eight) of 16 rows.
 pub(super) struct Decode<'a, C> {
-    pub(super) rows: Rows<'a>,
+    pub(super) rows: &'a Rows<'a>,
     pub(super) groups: Range<usize>,
     pub(super) tile: &'a mut Tile,
     pub(super) codes: PhantomData<C>,

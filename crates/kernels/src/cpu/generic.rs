@@ -15,6 +15,7 @@ impl Simd for Generic {
     // No token profits from a neighbour where nothing is held in registers anyway.
     const TILE: usize = 1;
     const N_SUM: usize = 6;
+    const IS_DOT4_SLOW: bool = false;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Self::V {
@@ -178,10 +179,29 @@ impl Simd for Generic {
     }
 
     #[inline(always)]
-    fn dot4<const WIDE: bool>(self, sum: Self::I, codes: Self::I, x: Self::I) -> Self::I {
+    fn dot4(self, sum: Self::I, codes: Self::I, x: Self::I) -> Self::I {
         std::array::from_fn(|lane| {
             let (codes, x) = (codes[lane].to_le_bytes(), x[lane].to_le_bytes());
             (0..4).fold(sum[lane], |sum, i| sum.wrapping_add(codes[i] as i32 * x[i] as i8 as i32))
+        })
+    }
+
+    #[inline(always)]
+    fn dot2_bytes(self, sum: Self::I, codes: Self::I, x: Self::I) -> Self::I {
+        std::array::from_fn(|lane| {
+            let (codes, x) = (codes[lane].to_le_bytes(), x[lane].to_le_bytes());
+            let pair = |i: usize| (0..2).map(|j| codes[i + j] as i32 * x[i + j] as i8 as i32).sum::<i32>();
+            let (low, high) = (sum[lane].wrapping_add(pair(0)), (sum[lane] >> 16).wrapping_add(pair(2)));
+            low & 0xffff | high << 16
+        })
+    }
+
+    #[inline(always)]
+    fn dot2_words(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I {
+        std::array::from_fn(|lane| {
+            let (a, b) = (a[lane], b[lane]);
+            let low = a as i16 as i32 * b as i16 as i32;
+            sum[lane].wrapping_add(low).wrapping_add((a >> 16) * (b >> 16))
         })
     }
 

@@ -2,9 +2,20 @@
 //!
 //! `pool.rs` threads, `crowd.rs` how many of them compute, `topology.rs` what cores there are; `isa.rs` what the CPU
 //! has; `simd.rs` the 16-lane vector all kernels use, implemented by `avx512.rs`, `avx2.rs`, `neon.rs`, `generic.rs`;
-//! `codes.rs`, `fixed.rs` quantised matrices and `floats.rs` plain ones, put together by `product.rs` for `matmul.rs`
-//! and `ffn.rs`; `pointwise.rs`, `attention/`, `delta_net/` the rest.
+//! `codes.rs`, `blocks/`, `fixed.rs`, `direct.rs` quantised matrices and `floats.rs` plain ones, put together by
+//! `product.rs` for `matmul.rs` and `ffn.rs`; `pointwise.rs`, `attention/`, `delta_net/` the rest.
 #![allow(unsafe_code)]
+
+/// The body once for each number, as a constant: the compiler does not unroll what goes to a `Sink`, whose sums then
+/// would not be registers.
+macro_rules! unrolled {
+    ($i:ident in $($n:literal)+ => $body:expr) => {
+        $({
+            const $i: usize = $n;
+            $body;
+        })+
+    };
+}
 
 mod attention;
 #[cfg(target_arch = "x86_64")]
@@ -18,6 +29,7 @@ mod blocks;
 mod codes;
 mod crowd;
 mod delta_net;
+mod direct;
 mod ffn;
 mod fixed;
 mod floats;

@@ -103,6 +103,7 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     // 4 partial sums take 16 of the 32 registers.
     const TILE: usize = 4;
     const N_SUM: usize = 6;
+    const IS_DOT4_SLOW: bool = !DOT;
 
     #[inline(always)]
     fn splat(self, x: f32) -> Quad {
@@ -293,25 +294,30 @@ impl<const DOT: bool> Simd for Neon<DOT> {
     }
 
     #[inline(always)]
-    fn dot4<const WIDE: bool>(self, sum: IntQuad, codes: IntQuad, x: IntQuad) -> IntQuad {
+    fn dot4(self, sum: IntQuad, codes: IntQuad, x: IntQuad) -> IntQuad {
         if DOT {
             return quad!(I => usdot(sum[I], codes[I], x[I]));
         }
+        let zero = self.int_splat(0);
+        self.dot2_words(sum, self.dot2_bytes(zero, codes, x), self.int_splat(0x0001_0001))
+    }
+
+    #[inline(always)]
+    fn dot2_bytes(self, sum: IntQuad, codes: IntQuad, x: IntQuad) -> IntQuad {
         quad!(I => {
-            let (codes, x) = (vreinterpretq_u8_s32(codes[I]), vreinterpretq_s8_s32(x[I]));
-            let widen = |codes: uint8x8_t| vreinterpretq_s16_u16(vmovl_u8(codes));
-            let (low, high) = (widen(vget_low_u8(codes)), widen(vget_high_u8(codes)));
-            let (x_low, x_high) = (vmovl_s8(vget_low_s8(x)), vmovl_s8(vget_high_s8(x)));
-            // Pairs of products, then pairs of pairs.
-            let low = vpaddq_s32(
-                vmull_s16(vget_low_s16(low), vget_low_s16(x_low)),
-                vmull_s16(vget_high_s16(low), vget_high_s16(x_low)),
-            );
-            let high = vpaddq_s32(
-                vmull_s16(vget_low_s16(high), vget_low_s16(x_high)),
-                vmull_s16(vget_high_s16(high), vget_high_s16(x_high)),
-            );
-            vaddq_s32(sum[I], vpaddq_s32(low, high))
+            let (codes, x) = (vreinterpretq_s8_s32(codes[I]), vreinterpretq_s8_s32(x[I]));
+            let low = vmull_s8(vget_low_s8(codes), vget_low_s8(x));
+            let pairs = vpaddq_s16(low, vmull_s8(vget_high_s8(codes), vget_high_s8(x)));
+            vreinterpretq_s32_s16(vaddq_s16(vreinterpretq_s16_s32(sum[I]), pairs))
+        })
+    }
+
+    #[inline(always)]
+    fn dot2_words(self, sum: IntQuad, a: IntQuad, b: IntQuad) -> IntQuad {
+        quad!(I => {
+            let (a, b) = (vreinterpretq_s16_s32(a[I]), vreinterpretq_s16_s32(b[I]));
+            let low = vmull_s16(vget_low_s16(a), vget_low_s16(b));
+            vaddq_s32(sum[I], vpaddq_s32(low, vmull_s16(vget_high_s16(a), vget_high_s16(b))))
         })
     }
 

@@ -14,7 +14,7 @@ use super::codes::{Decode, Rows, Tile, with_codes};
 use super::floats::with_floats;
 use super::isa::Token;
 use super::simd::{Kernel, LANES, Lanes, Simd};
-use super::{blocks, fixed, floats};
+use super::{blocks, direct, fixed, floats};
 
 /// Rows of a block.
 pub(super) const BLOCK_ROWS: usize = LANES;
@@ -63,8 +63,8 @@ impl Layout {
                 Self::Fixed(layout) => {
                     let (row, to) = (row(t), words_mut(to));
                     match layout.planes {
-                        2 => isa.run(fixed::Prepare::<2> { layout, row, t, n_token, to }),
-                        3 => isa.run(fixed::Prepare::<3> { layout, row, t, n_token, to }),
+                        2 => isa.run_int(fixed::Prepare::<2> { layout, row, t, n_token, to }),
+                        3 => isa.run_int(fixed::Prepare::<3> { layout, row, t, n_token, to }),
                         n => unreachable!("{n} planes"),
                     }
                 }
@@ -202,17 +202,17 @@ impl<'a> Blocks<'a> {
             first: self.first[r],
             next: (next.w[r], next.first[r]),
         });
-        let is_direct = isa.run_int(fixed::IsDirect { format });
+        let is_direct = isa.run_int(direct::IsDirect { format, layout });
         totals.fill([Lanes::default(); 2]);
         for first in (0..n_group).step_by(shape.n_group) {
             let groups = first..n_group.min(first + shape.n_group);
             if let ([totals], true) = (&mut *totals, is_direct) {
                 let x = words(Self::tile(x, tokens));
-                multiply_one(isa, layout, rows, groups, work, x, totals);
+                multiply_one(isa, layout, &rows, groups, work, x, totals);
                 continue;
             }
             for r in 0..2 {
-                decode(isa, rows[r], groups.clone(), &mut work[r]);
+                decode(isa, &rows[r], groups.clone(), &mut work[r]);
             }
             for tile in tiles(tokens.n_token, max) {
                 let in_batch = Span { first: tokens.first + tile.first, ..tile };
@@ -223,7 +223,7 @@ impl<'a> Blocks<'a> {
                     x: words(Self::tile(x, in_batch)),
                     totals: &mut totals[tile.first..tile.first + tile.n_token],
                 };
-                dot.run(isa, shape.is_wide);
+                dot.run(isa, shape.run().min(isa.run_int(fixed::RunMax)));
             }
         }
     }
@@ -248,7 +248,7 @@ impl<'a> Blocks<'a> {
 }
 
 /// Decodes groups `groups` of 16 rows.
-fn decode(isa: Token, rows: Rows<'_>, groups: Range<usize>, tile: &mut Tile) {
+fn decode(isa: Token, rows: &Rows<'_>, groups: Range<usize>, tile: &mut Tile) {
     match rows.w.format {
         Format::Affine { bits, .. } | Format::AffineF16 { bits, .. } => with_codes!(bits, C => {
             isa.run_int(Decode { rows, groups, tile, codes: PhantomData::<C> });
@@ -261,24 +261,26 @@ fn decode(isa: Token, rows: Rows<'_>, groups: Range<usize>, tile: &mut Tile) {
     }
 }
 
-/// [`fixed::DotOne`] for any affine format and number of planes.
+/// [`direct::DotAffine`] or [`direct::DotStrips`], for any format and number of planes.
 fn multiply_one(
     isa: Token,
     layout: fixed::Layout,
-    rows: [Rows<'_>; 2],
+    rows: &[Rows<'_>; 2],
     groups: Range<usize>,
     tiles: &mut [Tile; 2],
     x: &[i32],
     totals: &mut [Lanes; 2],
 ) {
     let (Format::Affine { bits, .. } | Format::AffineF16 { bits, .. }) = rows[0].w.format else {
-        unreachable!("only affine formats are direct")
+        let args = DotStripArgs { isa, layout, rows, groups, tiles, x, totals };
+        blocks::visit(rows[0].w.format, args).expect("a fixed layout is of codes");
+        return;
     };
     macro_rules! dot {
         ($p:literal) => {
             with_codes!(bits, C => {
                 let codes = PhantomData::<C>;
-                isa.run_int(fixed::DotOne::<C, $p> { layout, rows, groups, tiles, x, totals, codes })
+                isa.run_int(direct::DotAffine::<C, $p> { layout, rows: *rows, groups, tiles, x, totals, codes })
             })
         };
     }
@@ -286,6 +288,36 @@ fn multiply_one(
         2 => dot!(2),
         3 => dot!(3),
         n => unreachable!("{n} planes"),
+    }
+}
+
+/// What [`direct::DotStrips`] needs, before its constants are known.
+struct DotStripArgs<'a> {
+    isa: Token,
+    layout: fixed::Layout,
+    rows: &'a [Rows<'a>; 2],
+    groups: Range<usize>,
+    tiles: &'a mut [Tile; 2],
+    x: &'a [i32],
+    totals: &'a mut [Lanes; 2],
+}
+
+impl blocks::Visit for DotStripArgs<'_> {
+    type Output = ();
+
+    fn visit<B: blocks::Strip>(self) {
+        let Self { isa, layout, rows, groups, tiles, x, totals } = self;
+        let strip = PhantomData::<B>;
+        macro_rules! dot {
+            ($p:literal) => {
+                isa.run_int(direct::DotStrips::<B, $p> { layout, rows, groups, tiles, x, totals, strip })
+            };
+        }
+        match layout.planes {
+            2 => dot!(2),
+            3 => dot!(3),
+            n => unreachable!("{n} planes"),
+        }
     }
 }
 
@@ -300,10 +332,17 @@ struct DotArgs<'a> {
 
 impl DotArgs<'_> {
     /// Every number of planes and size of tile is a function of its own.
-    fn run(self, isa: Token, wide: bool) {
+    fn run(self, isa: Token, run: usize) {
         macro_rules! dot {
             ($p:literal, $t:literal) => {
-                if wide { self.dot::<$p, $t, true>(isa) } else { self.dot::<$p, $t, false>(isa) }
+                match run {
+                    0 => self.dot::<$p, $t, 0>(isa),
+                    1 => self.dot::<$p, $t, 1>(isa),
+                    2 => self.dot::<$p, $t, 2>(isa),
+                    4 => self.dot::<$p, $t, 4>(isa),
+                    8 => self.dot::<$p, $t, 8>(isa),
+                    n => unreachable!("sums of {n} vectors"),
+                }
             };
         }
         match (self.layout.planes, self.totals.len()) {
@@ -317,10 +356,10 @@ impl DotArgs<'_> {
         }
     }
 
-    fn dot<const P: usize, const T: usize, const WIDE: bool>(self, isa: Token) {
+    fn dot<const P: usize, const T: usize, const RUN: usize>(self, isa: Token) {
         let Self { layout, tiles, groups, x, totals } = self;
         let (first, n_group) = (groups.start, groups.len());
-        isa.run_int(fixed::Dot::<P, T, WIDE> { layout, tiles, first, n_group, x, totals });
+        isa.run_int(fixed::Dot::<P, T, RUN> { layout, tiles, first, n_group, x, totals });
     }
 }
 

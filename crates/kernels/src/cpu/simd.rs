@@ -35,6 +35,8 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     const TILE: usize;
     /// How many sums of type `I` a matrix kernel keeps in registers.
     const N_SUM: usize;
+    /// Whether [`Simd::dot2_bytes`] and [`Simd::dot2_words`] take less time than [`Simd::dot4`].
+    const IS_DOT4_SLOW: bool;
 
     fn splat(self, x: f32) -> Self::V;
     fn load(self, from: &[f32; LANES]) -> Self::V;
@@ -88,8 +90,13 @@ pub(super) trait Simd: Copy + Send + Sync + 'static {
     /// Each byte, below 16, becomes that byte of the table.
     fn look_up(self, table: &[u8; 16], v: Self::I) -> Self::I;
 
-    /// `sum + Σ codes·x` of the four bytes of each lane: `codes` unsigned (below 128 unless `WIDE`), `x` signed.
-    fn dot4<const WIDE: bool>(self, sum: Self::I, codes: Self::I, x: Self::I) -> Self::I;
+    /// `sum + Σ codes·x` of the four bytes of each lane: `codes` unsigned (below 128 if this is slow), `x` signed.
+    fn dot4(self, sum: Self::I, codes: Self::I, x: Self::I) -> Self::I;
+    /// `sum + Σ codes·x` of two bytes, in each half of each lane: 16 bits, which no sum may leave. `codes` are unsigned
+    /// and below 128, `x` signed.
+    fn dot2_bytes(self, sum: Self::I, codes: Self::I, x: Self::I) -> Self::I;
+    /// `sum + Σ a·b` of the halves of each lane, signed numbers of 16 bits.
+    fn dot2_words(self, sum: Self::I, a: Self::I, b: Self::I) -> Self::I;
     /// Within each four lanes: byte `i` of lane `j` becomes byte `j` of lane `i`.
     fn swap_bytes(self, v: Self::I) -> Self::I;
     /// 16 bytes of each of 16 rows, which lie `stride` bytes apart: lanes `4b .. 4b + 4` of vector `i` are of row
@@ -299,6 +306,55 @@ mod tests {
                 assert_eq!(isa.run(ExpFalling([x; LANES])), [y; LANES], "{}: e^{x}", isa.isa());
             }
             assert!(isa.run(ExpFalling([f32::NAN; LANES])).iter().all(|y| y.is_nan()), "{}", isa.isa());
+        }
+    }
+
+    struct Dots([[i32; LANES]; 3]);
+
+    impl Kernel for Dots {
+        type Output = [[i32; LANES]; 3];
+
+        #[inline(always)]
+        fn run<S: Simd>(self, s: S) -> Self::Output {
+            let [sum, a, b] = [s.int_load(&self.0[0]), s.int_load(&self.0[1]), s.int_load(&self.0[2])];
+            let codes = s.int_and(a, s.int_splat(0x7f7f_7f7f));
+            let mut out = [[0; LANES]; 3];
+            s.int_store(s.dot4(sum, codes, b), &mut out[0]);
+            s.int_store(s.dot2_words(sum, a, b), &mut out[1]);
+            // Codes below 64, for sums that stay in 16 bits.
+            let codes = s.int_and(a, s.int_splat(0x3f3f_3f3f));
+            s.int_store(s.dot2_bytes(s.int_and(sum, s.int_splat(0x3fff_3fff)), codes, b), &mut out[2]);
+            out
+        }
+    }
+
+    #[test]
+    fn sums_of_products_are_exact() {
+        // Breaks if a set takes codes as signed, saturates, or sums the wrong neighbours.
+        let mut state = 7u32;
+        let mut random = || {
+            state = state.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (state ^ state >> 15) as i32
+        };
+        for _ in 0..200 {
+            let [sum, a, b]: [[i32; LANES]; 3] = std::array::from_fn(|_| std::array::from_fn(|_| random()));
+            for isa in Isa::ALL.into_iter().filter_map(Token::new) {
+                let out = isa.run_int(Dots([sum, a, b]));
+                for lane in 0..LANES {
+                    let byte = |v: i32, i: usize| i32::from(v.to_le_bytes()[i]);
+                    let x = |i: usize| i32::from(b[lane].to_le_bytes()[i] as i8);
+                    let dot4 = (0..4).map(|i| (byte(a[lane], i) & 0x7f) * x(i)).sum::<i32>();
+                    let words = |v: i32| [v as i16, (v >> 16) as i16].map(i32::from);
+                    let ([a0, a1], [b0, b1]) = (words(a[lane]), words(b[lane]));
+                    let dot2 =
+                        |i: usize| (0..2).map(|j| (byte(a[lane], i + j) & 0x3f) * x(i + j)).sum::<i32>();
+                    let [low, high] = words(sum[lane] & 0x3fff_3fff);
+                    let pairs = (low + dot2(0)) & 0xffff | (high + dot2(2)) << 16;
+                    let words = sum[lane].wrapping_add(a0.wrapping_mul(b0)).wrapping_add(a1.wrapping_mul(b1));
+                    let expected = [sum[lane].wrapping_add(dot4), words, pairs];
+                    assert_eq!([out[0][lane], out[1][lane], out[2][lane]], expected, "{}", isa.isa());
+                }
+            }
         }
     }
 

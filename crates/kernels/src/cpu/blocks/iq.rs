@@ -6,13 +6,14 @@
 use quant::Block;
 use quant::codebooks::{IQ1, IQ2_S, IQ2_XS, IQ2_XXS, IQ3_S, IQ3_XXS};
 
-use super::{At, Out, Strip};
+use super::{At, Head, Scales, Sink, Strip};
 use crate::cpu::simd::{LANES, Simd};
 
-/// One row of a block, before it is turned.
-struct Row {
-    /// Eight bytes each.
-    codes: [u64; Block::COLS_MAX / 8],
+/// The codes of a row of a block, before they are turned: eight bytes each.
+type Codes = [u64; Block::COLS_MAX / 8];
+
+/// What else a row of a block holds.
+struct Scale {
     /// Of each group: its scale is `(2·step + 1)` times that of the block.
     steps: [u8; Block::GROUPS_MAX],
     /// The block's half.
@@ -29,11 +30,12 @@ macro_rules! kind {
             const BYTES: usize = Block::$name.bytes();
             const GROUP: usize = Block::$name.group();
             const MIDDLE: u8 = $middle;
-            const IS_WIDE: bool = false;
+            const MAX: u8 = 2 * $middle;
+
+            const SECTIONS: usize = Self::COLS / Self::GROUP;
 
             #[inline(always)]
-            unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
-                let mut rows = [[0; Block::COLS_MAX / 8]; LANES];
+            unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, head: &mut Head) {
                 let (mut halves, mut steps) = ([0; LANES], [[0; LANES]; Block::GROUPS_MAX]);
                 for r in 0..LANES {
                     for line in (0..Self::BYTES).step_by(64) {
@@ -41,8 +43,10 @@ macro_rules! kind {
                     }
                     // SAFETY: the caller's promise.
                     let block = unsafe { &*at.first.add(r * at.stride).cast::<[u8; Self::BYTES]>() };
-                    let row = $read(block);
-                    (rows[r], halves[r]) = (row.codes, i32::from(row.d));
+                    // SAFETY: room for 16 rows of these codes, whose alignment is less.
+                    let codes = unsafe { &mut *head.as_mut_ptr().cast::<Codes>().add(r) };
+                    let row = $read(block, codes);
+                    halves[r] = i32::from(row.d);
                     for g in 0..Self::COLS / Self::GROUP {
                         steps[g][r] = i32::from(row.steps[g]);
                     }
@@ -52,13 +56,16 @@ macro_rules! kind {
                     let step = s.fma(s.splat(2.0), s.to_float(s.int_load(&steps[g])), s.splat(1.0));
                     to.scale(s, g, s.mul(unit, step));
                 }
-                let rows: *const u8 = rows.as_ptr().cast();
-                for i in 0..Block::COLS_MAX / 16 {
-                    // SAFETY: rows of so many bytes.
+            }
+
+            #[inline(always)]
+            unsafe fn codes<S: Simd>(s: S, _: At, head: &Head, section: usize, to: &mut impl Sink<S>) {
+                let rows = head.as_ptr().cast::<u8>().wrapping_add(section * Self::GROUP);
+                for i in 0..Self::GROUP / 16 {
+                    // SAFETY: `head` is 16 rows of so many bytes.
                     let words = unsafe { s.load_rows(rows.add(16 * i), Block::COLS_MAX) };
-                    for (j, codes) in s.swap_lanes(words).into_iter().enumerate() {
-                        to.code(s, 4 * i + j, codes);
-                    }
+                    let codes = s.swap_lanes(words);
+                    unrolled!(J in 0 1 2 3 => to.code(s, 0, 4 * i + J, codes[J]));
                 }
             }
         }
@@ -137,70 +144,82 @@ fn u32_at(block: &[u8], at: usize) -> u32 {
 /// 16 steps of 4 bits from byte `at` on.
 #[inline(always)]
 fn nibble_steps(block: &[u8], at: usize) -> [u8; Block::GROUPS_MAX] {
-    std::array::from_fn(|g| block[at + g / 2] >> (g % 2 * 4) & 15)
+    let mut steps = [0; Block::GROUPS_MAX];
+    for (g, step) in steps.iter_mut().enumerate() {
+        *step = block[at + g / 2] >> (g % 2 * 4) & 15;
+    }
+    steps
 }
 
 #[inline(always)]
-fn iq2_xxs(block: &[u8; Block::Iq2Xxs.bytes()]) -> Row {
-    let mut row = Row { codes: [0; 32], steps: [0; 16], d: u16_at(block, 0) };
+fn iq2_xxs(block: &[u8; Block::Iq2Xxs.bytes()], codes: &mut Codes) -> Scale {
+    let mut steps = [0; Block::GROUPS_MAX];
     for g in 0..8 {
         let word = u32_at(block, 6 + 8 * g);
-        row.steps[g] = (word >> 28) as u8;
+        steps[g] = (word >> 28) as u8;
         for i in 0..4 {
             let entry = IQ2_XXS_BYTES[usize::from(block[2 + 8 * g + i])];
-            row.codes[4 * g + i] = signed::<43>(entry, EVEN_SIGNS[(word >> (7 * i) & 127) as usize]);
+            codes[4 * g + i] = signed::<43>(entry, EVEN_SIGNS[(word >> (7 * i) & 127) as usize]);
         }
     }
-    row
+    Scale { steps, d: u16_at(block, 0) }
 }
 
 #[inline(always)]
-fn iq2_xs(block: &[u8; Block::Iq2Xs.bytes()]) -> Row {
-    let codes = std::array::from_fn(|i| {
+fn iq2_xs(block: &[u8; Block::Iq2Xs.bytes()], codes: &mut Codes) -> Scale {
+    for (i, codes) in codes.iter_mut().enumerate() {
         let word = usize::from(u16_at(block, 2 + 2 * i));
-        signed::<43>(IQ2_XS_BYTES[word & 511], EVEN_SIGNS[word >> 9])
-    });
-    Row { codes, steps: nibble_steps(block, 66), d: u16_at(block, 0) }
+        *codes = signed::<43>(IQ2_XS_BYTES[word & 511], EVEN_SIGNS[word >> 9]);
+    }
+    Scale { steps: nibble_steps(block, 66), d: u16_at(block, 0) }
 }
 
 #[inline(always)]
-fn iq2_s(block: &[u8; Block::Iq2S.bytes()]) -> Row {
-    let codes = std::array::from_fn(|i| {
-        let top = usize::from(block[66 + i / 4] >> (i % 4 * 2) & 3) << 8;
-        signed::<43>(IQ2_S_BYTES[usize::from(block[2 + i]) | top], SIGNS[usize::from(block[34 + i])])
-    });
-    Row { codes, steps: nibble_steps(block, 74), d: u16_at(block, 0) }
+fn iq2_s(block: &[u8; Block::Iq2S.bytes()], codes: &mut Codes) -> Scale {
+    for g in 0..8 {
+        let top = usize::from(block[66 + g]) << 8;
+        for i in 0..4 {
+            let at = 4 * g + i;
+            let entry = IQ2_S_BYTES[usize::from(block[2 + at]) | top >> (2 * i) & 0x300];
+            codes[at] = signed::<43>(entry, SIGNS[usize::from(block[34 + at])]);
+        }
+    }
+    Scale { steps: nibble_steps(block, 74), d: u16_at(block, 0) }
 }
 
 #[inline(always)]
-fn iq3_xxs(block: &[u8; Block::Iq3Xxs.bytes()]) -> Row {
-    let mut row = Row { codes: [0; 32], steps: [0; 16], d: u16_at(block, 0) };
+fn iq3_xxs(block: &[u8; Block::Iq3Xxs.bytes()], codes: &mut Codes) -> Scale {
+    let mut steps = [0; Block::GROUPS_MAX];
     for g in 0..8 {
         let word = u32_at(block, 66 + 4 * g);
-        row.steps[g] = (word >> 28) as u8;
+        steps[g] = (word >> 28) as u8;
         for i in 0..4 {
             let at = 2 + 8 * g + 2 * i;
-            let [low, high] = [block[at], block[at + 1]].map(|byte| IQ3_XXS_BYTES[usize::from(byte)]);
+            let low = IQ3_XXS_BYTES[usize::from(block[at])];
+            let high = IQ3_XXS_BYTES[usize::from(block[at + 1])];
             let signs = EVEN_SIGNS[(word >> (7 * i) & 127) as usize];
-            row.codes[4 * g + i] = signed::<62>(low | high << 32, signs);
+            codes[4 * g + i] = signed::<62>(low | high << 32, signs);
         }
     }
-    row
+    Scale { steps, d: u16_at(block, 0) }
 }
 
 #[inline(always)]
-fn iq3_s(block: &[u8; Block::Iq3S.bytes()]) -> Row {
-    let codes = std::array::from_fn(|i| {
-        let top = usize::from(block[66 + i / 4]) << 8 >> (i % 4 * 2);
-        let low = IQ3_S_BYTES[usize::from(block[2 + 2 * i]) | top & 256];
-        let high = IQ3_S_BYTES[usize::from(block[3 + 2 * i]) | top >> 1 & 256];
-        signed::<15>(low | high << 32, SIGNS[usize::from(block[74 + i])])
-    });
-    let mut steps = [0; 16];
+fn iq3_s(block: &[u8; Block::Iq3S.bytes()], codes: &mut Codes) -> Scale {
+    for g in 0..8 {
+        let top = usize::from(block[66 + g]) << 8;
+        for i in 0..4 {
+            let at = 4 * g + i;
+            let low = IQ3_S_BYTES[usize::from(block[2 + 2 * at]) | top >> (2 * i) & 256];
+            let high = IQ3_S_BYTES[usize::from(block[3 + 2 * at]) | top >> (2 * i + 1) & 256];
+            codes[at] = signed::<15>(low | high << 32, SIGNS[usize::from(block[74 + at])]);
+        }
+    }
+    let mut steps = [0; Block::GROUPS_MAX];
     for g in 0..8 {
         steps[g] = block[106 + g / 2] >> (g % 2 * 4) & 15;
     }
-    Row { codes, steps, d: u16_at(block, 0) }
+    Scale { steps, d: u16_at(block, 0) }
 }
 
 /// Adds an eighth to eight numbers, or takes one off.
@@ -210,27 +229,36 @@ fn shifted(bytes: u64, is_less: bool) -> u64 {
 }
 
 #[inline(always)]
-fn iq1_s(block: &[u8; Block::Iq1S.bytes()]) -> Row {
-    let mut row = Row { codes: [0; 32], steps: [0; 16], d: u16_at(block, 0) };
+fn iq1_s(block: &[u8; Block::Iq1S.bytes()], codes: &mut Codes) -> Scale {
+    let mut steps = [0; Block::GROUPS_MAX];
     for g in 0..8 {
         let word = usize::from(u16_at(block, 34 + 2 * g));
-        row.steps[g] = (word >> 12 & 7) as u8;
+        steps[g] = (word >> 12 & 7) as u8;
         for i in 0..4 {
             let entry = usize::from(block[2 + 4 * g + i]) | (word >> (3 * i) & 7) << 8;
-            row.codes[4 * g + i] = shifted(IQ1_BYTES[entry], word >> 15 == 1);
+            codes[4 * g + i] = shifted(IQ1_BYTES[entry], word >> 15 == 1);
         }
     }
-    row
+    Scale { steps, d: u16_at(block, 0) }
 }
 
 #[inline(always)]
-fn iq1_m(block: &[u8; Block::Iq1M.bytes()]) -> Row {
-    let words: [u16; 4] = std::array::from_fn(|i| u16_at(block, 48 + 2 * i));
-    let d = words[0] >> 12 | words[1] >> 12 << 4 | words[2] >> 12 << 8 | words[3] >> 12 << 12;
-    let codes = std::array::from_fn(|i| {
-        let top = block[32 + i / 2] >> (i % 2 * 4);
-        let entry = usize::from(block[i]) | usize::from(top & 7) << 8;
-        shifted(IQ1_BYTES[entry], top & 8 != 0)
-    });
-    Row { codes, steps: std::array::from_fn(|g| (words[g / 4] >> (g % 4 * 3) & 7) as u8), d }
+fn iq1_m(block: &[u8; Block::Iq1M.bytes()], codes: &mut Codes) -> Scale {
+    for g in 0..16 {
+        let top = usize::from(block[32 + g]) << 8;
+        for i in 0..2 {
+            let top = top >> (4 * i);
+            let entry = usize::from(block[2 * g + i]) | top & 0x700;
+            codes[2 * g + i] = shifted(IQ1_BYTES[entry], top & 0x800 != 0);
+        }
+    }
+    let (mut steps, mut d) = ([0; Block::GROUPS_MAX], 0);
+    for i in 0..4 {
+        let word = u16_at(block, 48 + 2 * i);
+        d |= word >> 12 << (4 * i);
+        for j in 0..4 {
+            steps[4 * i + j] = (word >> (3 * j) & 7) as u8;
+        }
+    }
+    Scale { steps, d }
 }

@@ -3,34 +3,45 @@
 use quant::IQ4;
 
 use super::legacy::halves_apart;
-use super::{At, Out, Strip, byte, masked, nibbles, table};
+use super::{At, Head, Scales, Sink, Strip, byte, masked, nibbles, table};
 use crate::cpu::simd::Simd;
 
 /// Facts of a block of 256 columns.
 macro_rules! facts {
-    ($bytes:literal, $group:literal, $middle:literal) => {
+    ($bytes:literal, $group:literal, $middle:literal, $max:literal, $sections:literal * $slots:literal) => {
         const COLS: usize = 256;
         const BYTES: usize = $bytes;
         const GROUP: usize = $group;
         const MIDDLE: u8 = $middle;
-        const IS_WIDE: bool = $middle == 128;
+        const MAX: u8 = $max;
+        const SECTIONS: usize = $sections;
+        const SLOTS: usize = $slots;
     };
 }
 
-/// Bytes `from .. from + 32` of each row as eight lane vectors.
+/// Keeps bytes `from .. from + 32` of each row, turned: eight vectors.
 ///
 /// # Safety
 /// They can be read.
 #[inline(always)]
-unsafe fn two_turned<S: Simd>(s: S, at: At, from: usize) -> [S::I; 8] {
-    // SAFETY: the caller's promise.
-    let ([a, b, c, d], [e, f, g, h]) = unsafe { (at.turned(s, from), at.turned(s, from + 16)) };
-    [a, b, c, d, e, f, g, h]
+unsafe fn keep_32<S: Simd>(s: S, at: At, from: usize, head: &mut Head) {
+    for i in 0..2 {
+        // SAFETY: the caller's promise.
+        let words = unsafe { at.turned(s, from + 16 * i) };
+        for j in 0..4 {
+            s.int_store(words[j], &mut head[4 * i + j].0);
+        }
+    }
+}
+
+/// The group in slot `slot` where a section is every second 16 columns of a half of the block.
+const fn group_of_half(section: usize, slot: usize) -> usize {
+    section / 2 * 8 + slot * 2 + section % 2
 }
 
 /// `d·scale` of groups `4i .. 4i + 4` out of four bytes a lane, which count from `zero`.
 #[inline(always)]
-fn four_scales<S: Simd>(s: S, d: S::V, bytes: S::I, zero: f32, i: usize, to: &mut Out<'_>) {
+fn four_scales<S: Simd>(s: S, d: S::V, bytes: S::I, zero: f32, i: usize, to: &mut Scales<'_>) {
     for j in 0..4 {
         let scale = s.sub(s.to_float(byte(s, bytes, j)), s.splat(zero));
         to.scale(s, 4 * i + j, s.mul(d, scale));
@@ -45,7 +56,7 @@ fn four_scales_and_biases<S: Simd>(
     (scales, biases): (S::I, S::I),
     middle: u8,
     i: usize,
-    to: &mut Out<'_>,
+    to: &mut Scales<'_>,
 ) {
     let minus_m = s.sub(s.splat(0.0), m);
     for j in 0..4 {
@@ -60,7 +71,7 @@ fn four_scales_and_biases<S: Simd>(
 /// # Safety
 /// 16 bytes can be read.
 #[inline(always)]
-unsafe fn packed_scales<S: Simd>(s: S, at: At, middle: u8, to: &mut Out<'_>) {
+unsafe fn packed_scales<S: Simd>(s: S, at: At, middle: u8, to: &mut Scales<'_>) {
     // SAFETY: the caller's promise.
     let [halves, a, b, c] = unsafe { at.turned(s, 0) };
     let [d, m] = s.f16_pairs(halves);
@@ -77,21 +88,22 @@ unsafe fn packed_scales<S: Simd>(s: S, at: At, middle: u8, to: &mut Out<'_>) {
 pub(in crate::cpu) struct Q4K;
 
 impl Strip for Q4K {
-    facts!(144, 32, 8);
+    facts!(144, 32, 8, 15, 4 * 2);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
         unsafe { packed_scales(s, at, 8, to) };
-        for i in 0..8 {
-            // SAFETY: these bytes are within the block.
-            let words = unsafe { at.turned(s, 16 + 16 * i) };
-            for j in 0..4 {
-                let [low, high] = nibbles(s, words[j]);
-                to.code(s, i / 2 * 16 + i % 2 * 4 + j, low);
-                to.code(s, i / 2 * 16 + 8 + i % 2 * 4 + j, high);
-            }
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, section: usize, to: &mut impl Sink<S>) {
+        let from = 16 + 32 * section;
+        // SAFETY: these bytes are within the block.
+        let words = unsafe { [at.turned(s, from), at.turned(s, from + 16)] };
+        unrolled!(SLOT in 0 1 => unrolled!(I in 0 1 2 3 4 5 6 7 => {
+            to.code(s, SLOT, I, nibbles(s, words[I / 4][I % 4])[SLOT])
+        }));
     }
 }
 
@@ -99,29 +111,27 @@ impl Strip for Q4K {
 pub(in crate::cpu) struct Q5K;
 
 impl Strip for Q5K {
-    facts!(176, 32, 16);
+    facts!(176, 32, 16, 31, 4 * 2);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, head: &mut Head) {
         // SAFETY: these bytes are within the block.
-        let top = unsafe {
+        unsafe {
             packed_scales(s, at, 16, to);
-            two_turned(s, at, 16)
-        };
-        for part in 0..8 {
-            let (pair, first) = (part / 2, part / 2 * 16 + part % 2 * 4);
-            // SAFETY: these bytes are within the block.
-            let words = unsafe { at.turned(s, 48 + 16 * part) };
-            for i in 0..4 {
-                let [low, high] = nibbles(s, words[i]);
-                // The bits of both groups, lowest.
-                let bits = s.int_shr(top[part % 2 * 4 + i], 2 * pair as u32);
-                let low_top = s.int_shl(masked(s, bits, 1), 4);
-                let high_top = s.int_shl(masked(s, bits, 2), 3);
-                to.code(s, first + i, s.int_xor(low, low_top));
-                to.code(s, first + 8 + i, s.int_xor(high, high_top));
-            }
+            keep_32(s, at, 16, head);
         }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, head: &Head, section: usize, to: &mut impl Sink<S>) {
+        let from = 48 + 32 * section;
+        // SAFETY: these bytes are within the block.
+        let words = unsafe { [at.turned(s, from), at.turned(s, from + 16)] };
+        unrolled!(SLOT in 0 1 => unrolled!(I in 0 1 2 3 4 5 6 7 => {
+            let low = nibbles(s, words[I / 4][I % 4])[SLOT];
+            let bit = masked(s, s.int_shr(s.int_load(&head[I].0), (2 * section + SLOT) as u32), 1);
+            to.code(s, SLOT, I, s.int_xor(low, s.int_shl(bit, 4)))
+        }));
     }
 }
 
@@ -129,33 +139,35 @@ impl Strip for Q5K {
 pub(in crate::cpu) struct Q6K;
 
 impl Strip for Q6K {
-    facts!(210, 16, 32);
+    facts!(210, 16, 32, 63, 4 * 4);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    fn group(section: usize, slot: usize) -> usize {
+        group_of_half(section, slot)
+    }
+
+    #[inline(always)]
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
         let (d, scales) = unsafe { (at.words::<S, 2>(s, 208), at.turned(s, 192)) };
         let (d, sign) = (s.f16_pairs(d)[0], s.int_splat(i32::from_le_bytes([0x80; 4])));
         for i in 0..4 {
             four_scales(s, d, s.int_xor(scales[i], sign), 128.0, i, to);
         }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, section: usize, to: &mut impl Sink<S>) {
         // 64 columns are 16 bytes of top bits, and twice 16 of low halves.
-        for part in 0..4 {
-            let (half, first) = (part / 2, part / 2 * 32 + part % 2 * 4);
-            // SAFETY: these bytes are within the block.
-            let top = unsafe { at.turned(s, 128 + 16 * part) };
-            for k in 0..2 {
-                // SAFETY: these bytes are within the block.
-                let low = unsafe { at.turned(s, 64 * half + part % 2 * 16 + 32 * k) };
-                for i in 0..4 {
-                    let [early, late] = nibbles(s, low[i]);
-                    let early_top = s.int_shl(top[i], 4 - 2 * k as u32);
-                    let late_top = s.int_shr(top[i], 2 * k as u32);
-                    to.code(s, first + 8 * k + i, s.int_xor(early, masked(s, early_top, 0x30)));
-                    to.code(s, first + 16 + 8 * k + i, s.int_xor(late, masked(s, late_top, 0x30)));
-                }
-            }
-        }
+        let from = 64 * (section / 2) + 16 * (section % 2);
+        // SAFETY: these bytes are within the block.
+        let (top, low) =
+            unsafe { (at.turned(s, 128 + 16 * section), [at.turned(s, from), at.turned(s, from + 32)]) };
+        unrolled!(SLOT in 0 1 2 3 => unrolled!(I in 0 1 2 3 => {
+            let low = nibbles(s, low[SLOT % 2][I])[SLOT / 2];
+            let bits = masked(s, s.int_shr(top[I], 2 * SLOT as u32), 3);
+            to.code(s, SLOT, I, s.int_xor(low, s.int_shl(bits, 4)))
+        }));
     }
 }
 
@@ -163,12 +175,20 @@ impl Strip for Q6K {
 pub(in crate::cpu) struct Q3K;
 
 impl Strip for Q3K {
-    facts!(110, 16, 4);
+    facts!(110, 16, 4, 7, 4 * 4);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    fn group(section: usize, slot: usize) -> usize {
+        group_of_half(section, slot)
+    }
+
+    #[inline(always)]
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, head: &mut Head) {
         // SAFETY: these bytes are within the block, and two behind it.
-        let ([a, b, top_scales, d], top) = unsafe { (at.turned(s, 96), two_turned(s, at, 0)) };
+        let [a, b, top_scales, d] = unsafe {
+            keep_32(s, at, 0, head);
+            at.turned(s, 96)
+        };
         let ([d, _], [a_low, a_high], [b_low, b_high]) = (s.f16_pairs(d), nibbles(s, a), nibbles(s, b));
         let tops = [
             s.int_shl(masked(s, top_scales, 0x03), 4),
@@ -179,17 +199,18 @@ impl Strip for Q3K {
         for (i, low) in [a_low, b_low, a_high, b_high].into_iter().enumerate() {
             four_scales(s, d, s.int_xor(low, tops[i]), 32.0, i, to);
         }
-        for half in 0..2 {
-            // SAFETY: these bytes are within the block.
-            let words = unsafe { two_turned(s, at, 32 + 32 * half) };
-            for i in 0..8 {
-                for quarter in 0..4 {
-                    let low = masked(s, s.int_shr(words[i], 2 * quarter as u32), 3);
-                    let bit = masked(s, s.int_shr(top[i], (4 * half + quarter) as u32), 1);
-                    to.code(s, 32 * half + 8 * quarter + i, s.int_xor(low, s.int_shl(bit, 2)));
-                }
-            }
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, head: &Head, section: usize, to: &mut impl Sink<S>) {
+        let (half, part) = (section / 2, section % 2);
+        // SAFETY: these bytes are within the block.
+        let words = unsafe { at.turned(s, 32 + 16 * section) };
+        unrolled!(SLOT in 0 1 2 3 => unrolled!(I in 0 1 2 3 => {
+            let low = masked(s, s.int_shr(words[I], 2 * SLOT as u32), 3);
+            let bits = s.int_shr(s.int_load(&head[4 * part + I].0), (4 * half + SLOT) as u32);
+            to.code(s, SLOT, I, s.int_xor(low, s.int_shl(masked(s, bits, 1), 2)))
+        }));
     }
 }
 
@@ -197,10 +218,15 @@ impl Strip for Q3K {
 pub(in crate::cpu) struct Q2K;
 
 impl Strip for Q2K {
-    facts!(84, 16, 2);
+    facts!(84, 16, 2, 3, 4 * 4);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    fn group(section: usize, slot: usize) -> usize {
+        group_of_half(section, slot)
+    }
+
+    #[inline(always)]
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
         let (scales, halves) = unsafe { (at.turned(s, 0), at.words::<S, 4>(s, 80)) };
         let [d, m] = s.f16_pairs(halves);
@@ -208,16 +234,15 @@ impl Strip for Q2K {
             let [scales, biases] = nibbles(s, scales[i]);
             four_scales_and_biases(s, (d, m), (scales, biases), 2, i, to);
         }
-        for half in 0..2 {
-            // SAFETY: these bytes are within the block.
-            let words = unsafe { two_turned(s, at, 16 + 32 * half) };
-            for i in 0..8 {
-                for quarter in 0..4 {
-                    let codes = masked(s, s.int_shr(words[i], 2 * quarter as u32), 3);
-                    to.code(s, 32 * half + 8 * quarter + i, codes);
-                }
-            }
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, section: usize, to: &mut impl Sink<S>) {
+        // SAFETY: these bytes are within the block.
+        let words = unsafe { at.turned(s, 16 + 16 * section) };
+        unrolled!(SLOT in 0 1 2 3 => unrolled!(I in 0 1 2 3 => {
+            to.code(s, SLOT, I, masked(s, s.int_shr(words[I], 2 * SLOT as u32), 3))
+        }));
     }
 }
 
@@ -225,10 +250,10 @@ impl Strip for Q2K {
 pub(in crate::cpu) struct Iq4Xs;
 
 impl Strip for Iq4Xs {
-    facts!(136, 32, 128);
+    facts!(136, 32, 128, 255, 8 * 1);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
         let [head, low, ..] = unsafe { at.turned(s, 0) };
         let [d, _] = s.f16_pairs(head);
@@ -237,11 +262,16 @@ impl Strip for Iq4Xs {
             let top = s.int_and(s.int_shr(head, 16 + 2 * g as u32), s.int_splat(3));
             let scale = s.to_float(s.int_xor(low, s.int_shl(top, 4)));
             to.scale(s, g, s.mul(d, s.sub(scale, s.splat(32.0))));
-            // SAFETY: these bytes are within the block.
-            let words = unsafe { at.turned(s, 8 + 16 * g) };
-            for (i, codes) in halves_apart(s, words).into_iter().enumerate() {
-                to.code(s, 8 * g + i, s.look_up(const { &table(IQ4, 128) }, codes));
-            }
         }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, section: usize, to: &mut impl Sink<S>) {
+        // SAFETY: these bytes are within the block.
+        let words = unsafe { at.turned(s, 8 + 16 * section) };
+        let codes = halves_apart(s, words);
+        unrolled!(I in 0 1 2 3 4 5 6 7 => {
+            to.code(s, 0, I, s.look_up(const { &table(IQ4, 128) }, codes[I]))
+        });
     }
 }

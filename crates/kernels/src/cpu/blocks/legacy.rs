@@ -2,17 +2,17 @@
 
 use quant::{E2M1_DOUBLED, IQ4};
 
-use super::{At, Out, Strip, e8m0_half, masked, nibbles, table};
+use super::{At, Head, Scales, Sink, Strip, e8m0_half, masked, nibbles, table};
 use crate::cpu::simd::Simd;
 
 /// Facts of a block of 32 columns.
 macro_rules! facts {
-    ($bytes:literal, $middle:literal) => {
+    ($bytes:literal, $middle:literal, $max:literal) => {
         const COLS: usize = 32;
         const BYTES: usize = $bytes;
         const GROUP: usize = 32;
         const MIDDLE: u8 = $middle;
-        const IS_WIDE: bool = $middle == 128;
+        const MAX: u8 = $max;
     };
 }
 
@@ -38,16 +38,21 @@ fn fifth_bits<S: Simd>(s: S, bits: S::I, i: usize) -> S::I {
 pub(in crate::cpu) struct Q4_0;
 
 impl Strip for Q4_0 {
-    facts!(18, 8);
+    facts!(18, 8, 15);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
-        let (d, words) = unsafe { (at.words::<S, 2>(s, 0), at.turned(s, 2)) };
+        let d = unsafe { at.words::<S, 2>(s, 0) };
         to.scale(s, 0, s.f16_pairs(d)[0]);
-        for (i, codes) in halves_apart(s, words).into_iter().enumerate() {
-            to.code(s, i, codes);
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, _: usize, to: &mut impl Sink<S>) {
+        // SAFETY: these bytes are within the block.
+        let words = unsafe { at.turned(s, 2) };
+        let codes = halves_apart(s, words);
+        unrolled!(I in 0 1 2 3 4 5 6 7 => to.code(s, 0, I, codes[I]));
     }
 }
 
@@ -55,17 +60,21 @@ impl Strip for Q4_0 {
 pub(in crate::cpu) struct Q4_1;
 
 impl Strip for Q4_1 {
-    facts!(20, 8);
+    facts!(20, 8, 15);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
-        let (pair, words) = unsafe { (at.words::<S, 4>(s, 0), at.turned(s, 4)) };
-        let [d, m] = s.f16_pairs(pair);
+        let [d, m] = s.f16_pairs(unsafe { at.words::<S, 4>(s, 0) });
         to.scale_and_bias(s, 0, d, s.fma(s.splat(8.0), d, m));
-        for (i, codes) in halves_apart(s, words).into_iter().enumerate() {
-            to.code(s, i, codes);
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, _: usize, to: &mut impl Sink<S>) {
+        // SAFETY: these bytes are within the block.
+        let words = unsafe { at.turned(s, 4) };
+        let codes = halves_apart(s, words);
+        unrolled!(I in 0 1 2 3 4 5 6 7 => to.code(s, 0, I, codes[I]));
     }
 }
 
@@ -73,16 +82,21 @@ impl Strip for Q4_1 {
 pub(in crate::cpu) struct Q5_0;
 
 impl Strip for Q5_0 {
-    facts!(22, 16);
+    facts!(22, 16, 31);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
-        let (d, top, words) = unsafe { (at.words::<S, 2>(s, 0), at.words::<S, 4>(s, 2), at.turned(s, 6)) };
+        let d = unsafe { at.words::<S, 2>(s, 0) };
         to.scale(s, 0, s.f16_pairs(d)[0]);
-        for (i, codes) in halves_apart(s, words).into_iter().enumerate() {
-            to.code(s, i, s.int_xor(codes, fifth_bits(s, top, i)));
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, _: usize, to: &mut impl Sink<S>) {
+        // SAFETY: these bytes are within the block.
+        let (top, words) = unsafe { (at.words::<S, 4>(s, 2), at.turned(s, 6)) };
+        let codes = halves_apart(s, words);
+        unrolled!(I in 0 1 2 3 4 5 6 7 => to.code(s, 0, I, s.int_xor(codes[I], fifth_bits(s, top, I))));
     }
 }
 
@@ -90,17 +104,21 @@ impl Strip for Q5_0 {
 pub(in crate::cpu) struct Q5_1;
 
 impl Strip for Q5_1 {
-    facts!(24, 16);
+    facts!(24, 16, 31);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
-        let (pair, top, words) = unsafe { (at.words::<S, 4>(s, 0), at.words::<S, 4>(s, 4), at.turned(s, 8)) };
-        let [d, m] = s.f16_pairs(pair);
+        let [d, m] = s.f16_pairs(unsafe { at.words::<S, 4>(s, 0) });
         to.scale_and_bias(s, 0, d, s.fma(s.splat(16.0), d, m));
-        for (i, codes) in halves_apart(s, words).into_iter().enumerate() {
-            to.code(s, i, s.int_xor(codes, fifth_bits(s, top, i)));
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, _: usize, to: &mut impl Sink<S>) {
+        // SAFETY: these bytes are within the block.
+        let (top, words) = unsafe { (at.words::<S, 4>(s, 4), at.turned(s, 8)) };
+        let codes = halves_apart(s, words);
+        unrolled!(I in 0 1 2 3 4 5 6 7 => to.code(s, 0, I, s.int_xor(codes[I], fifth_bits(s, top, I))));
     }
 }
 
@@ -108,17 +126,21 @@ impl Strip for Q5_1 {
 pub(in crate::cpu) struct Q8_0;
 
 impl Strip for Q8_0 {
-    facts!(34, 128);
+    facts!(34, 128, 255);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
-        let (d, words) = unsafe { (at.words::<S, 2>(s, 0), [at.turned(s, 2), at.turned(s, 18)]) };
+        let d = unsafe { at.words::<S, 2>(s, 0) };
         to.scale(s, 0, s.f16_pairs(d)[0]);
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, _: usize, to: &mut impl Sink<S>) {
+        // SAFETY: these bytes are within the block.
+        let words = unsafe { [at.turned(s, 2), at.turned(s, 18)] };
         let sign = s.int_splat(i32::from_le_bytes([0x80; 4]));
-        for i in 0..8 {
-            to.code(s, i, s.int_xor(words[i / 4][i % 4], sign));
-        }
+        unrolled!(I in 0 1 2 3 4 5 6 7 => to.code(s, 0, I, s.int_xor(words[I / 4][I % 4], sign)));
     }
 }
 
@@ -126,16 +148,21 @@ impl Strip for Q8_0 {
 pub(in crate::cpu) struct Mxfp4;
 
 impl Strip for Mxfp4 {
-    facts!(17, 12);
+    facts!(17, 12, 24);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
-        let (scale, words) = unsafe { (at.words::<S, 1>(s, 0), at.turned(s, 1)) };
+        let scale = unsafe { at.words::<S, 1>(s, 0) };
         to.scale(s, 0, e8m0_half(s, scale));
-        for (i, codes) in halves_apart(s, words).into_iter().enumerate() {
-            to.code(s, i, s.look_up(const { &table(E2M1_DOUBLED, 12) }, codes));
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, _: usize, to: &mut impl Sink<S>) {
+        // SAFETY: these bytes are within the block.
+        let words = unsafe { at.turned(s, 1) };
+        let codes = halves_apart(s, words);
+        unrolled!(I in 0 1 2 3 4 5 6 7 => to.code(s, 0, I, s.look_up(const { &table(E2M1_DOUBLED, 12) }, codes[I])));
     }
 }
 
@@ -143,15 +170,20 @@ impl Strip for Mxfp4 {
 pub(in crate::cpu) struct Iq4Nl;
 
 impl Strip for Iq4Nl {
-    facts!(18, 128);
+    facts!(18, 128, 255);
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, _: &mut Head) {
         // SAFETY: these bytes are within the block.
-        let (d, words) = unsafe { (at.words::<S, 2>(s, 0), at.turned(s, 2)) };
+        let d = unsafe { at.words::<S, 2>(s, 0) };
         to.scale(s, 0, s.f16_pairs(d)[0]);
-        for (i, codes) in halves_apart(s, words).into_iter().enumerate() {
-            to.code(s, i, s.look_up(const { &table(IQ4, 128) }, codes));
-        }
+    }
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, _: usize, to: &mut impl Sink<S>) {
+        // SAFETY: these bytes are within the block.
+        let words = unsafe { at.turned(s, 2) };
+        let codes = halves_apart(s, words);
+        unrolled!(I in 0 1 2 3 4 5 6 7 => to.code(s, 0, I, s.look_up(const { &table(IQ4, 128) }, codes[I])));
     }
 }

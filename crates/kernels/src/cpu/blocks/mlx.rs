@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use quant::E2M1_DOUBLED;
 
-use super::{At, Out, Strip, byte, e8m0_half, nibbles, table};
-use crate::cpu::codes::{LOAD_BYTES, Rows, Tile};
+use super::{At, Head, Scales, Sink, Strip, byte, e8m0_half, nibbles, table};
+use crate::cpu::codes::{LANE_COLS, LOAD_BYTES, Rows, Tile};
 use crate::cpu::simd::Simd;
 
 /// 32 codes in 16 bytes, the first of two in the low half: lane vectors of even and odd columns take turns.
@@ -13,14 +13,13 @@ use crate::cpu::simd::Simd;
 /// # Safety
 /// 16 bytes can be read.
 #[inline(always)]
-unsafe fn decode_codes<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+unsafe fn decode_codes<S: Simd>(s: S, at: At, n_vector: usize, to: &mut impl Sink<S>) {
     // SAFETY: the caller's promise.
     let words = unsafe { at.turned(s, 0) };
-    for i in 0..4 {
-        for (j, codes) in nibbles(s, words[i]).into_iter().enumerate() {
-            to.code(s, 2 * i + j, s.look_up(const { &table(E2M1_DOUBLED, 12) }, codes));
-        }
-    }
+    unrolled!(I in 0 1 2 3 4 5 6 7 => {
+        let codes = s.look_up(const { &table(E2M1_DOUBLED, 12) }, nibbles(s, words[I / 2])[I % 2]);
+        to.code(s, I / n_vector, I % n_vector, codes)
+    });
 }
 
 /// Up to 16 scales of a byte each, turned: four in each vector.
@@ -39,13 +38,16 @@ impl Strip for Mxfp4 {
     const BYTES: usize = 16;
     const GROUP: usize = 32;
     const MIDDLE: u8 = 12;
-    const IS_WIDE: bool = false;
+    const MAX: u8 = 24;
     const ORDER: usize = 2;
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(_: S, _: At, _: &mut Scales<'_>, _: &mut Head) {}
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, _: usize, to: &mut impl Sink<S>) {
         // SAFETY: these are the bytes of the strip.
-        unsafe { decode_codes(s, at, to) }
+        unsafe { decode_codes(s, at, Self::GROUP / LANE_COLS, to) }
     }
 
     #[inline(always)]
@@ -67,13 +69,17 @@ impl Strip for Nvfp4 {
     const BYTES: usize = 16;
     const GROUP: usize = 16;
     const MIDDLE: u8 = 12;
-    const IS_WIDE: bool = false;
+    const MAX: u8 = 24;
     const ORDER: usize = 2;
+    const SLOTS: usize = 2;
 
     #[inline(always)]
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>) {
+    unsafe fn head<S: Simd>(_: S, _: At, _: &mut Scales<'_>, _: &mut Head) {}
+
+    #[inline(always)]
+    unsafe fn codes<S: Simd>(s: S, at: At, _: &Head, _: usize, to: &mut impl Sink<S>) {
         // SAFETY: these are the bytes of the strip.
-        unsafe { decode_codes(s, at, to) }
+        unsafe { decode_codes(s, at, Self::GROUP / LANE_COLS, to) }
     }
 
     #[inline(always)]

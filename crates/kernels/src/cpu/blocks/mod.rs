@@ -1,5 +1,5 @@
 //! Formats whose codes and scales lie together in blocks, and those of microscaling floats: 16 rows, 256 columns at a
-//! time, to bytes in the first-level cache.
+//! time. Codes go to a [`Sink`]: to bytes in the first-level cache, or for a single token right into sums of products.
 //!
 //! A lane is a row, as everywhere in `codes.rs`, so scales that are packed in a block are taken apart for 16 rows at
 //! once. A new kind is one more [`Strip`] and one more arm in [`visit`].
@@ -31,19 +31,63 @@ pub(super) trait Strip {
     const GROUP: usize;
     /// What codes count from.
     const MIDDLE: u8;
-    /// Whether codes can be 128 or more.
-    const IS_WIDE: bool;
+    /// The largest code.
+    const MAX: u8;
     /// As [`super::codes::Order`].
     const ORDER: usize = 1;
+    /// Parts in which a strip is decoded, each with codes of [`Strip::SLOTS`] groups.
+    const SECTIONS: usize = 1;
+    /// At most [`SLOTS_MAX`].
+    const SLOTS: usize = 1;
 
-    /// Decodes a strip: `at` is where it begins.
+    /// The group whose codes section `section` puts in slot `slot`.
+    #[inline(always)]
+    fn group(section: usize, slot: usize) -> usize {
+        section * Self::SLOTS + slot
+    }
+
+    /// Decodes what a strip holds beside codes, and what several sections need: `at` is where it begins.
     ///
     /// # Safety
     /// Of the 16 rows, [`Strip::BYTES`] and [`LOAD_BYTES`] behind them can be read.
-    unsafe fn decode<S: Simd>(s: S, at: At, to: &mut Out<'_>);
+    unsafe fn head<S: Simd>(s: S, at: At, to: &mut Scales<'_>, head: &mut Head);
+
+    /// Decodes the codes of a section.
+    ///
+    /// # Safety
+    /// As for [`Strip::head`], which has filled `head`.
+    unsafe fn codes<S: Simd>(s: S, at: At, head: &Head, section: usize, to: &mut impl Sink<S>);
 
     /// Decodes scales that lie in a plane of their own, for columns `cols`.
     fn scales<S: Simd>(_s: S, _rows: &Rows<'_>, _cols: &Range<usize>, _tile: &mut Tile) {}
+}
+
+/// The most of [`Strip::SLOTS`].
+pub(super) const SLOTS_MAX: usize = 4;
+
+/// What sections of a strip share: room for its codes as bytes, a row after the other.
+pub(super) type Head = [Lanes<i32>; PART_COLS / LANE_COLS];
+
+/// Where codes go.
+pub(super) trait Sink<S: Simd> {
+    /// Lane vector `k` of the group in slot `slot`. Those of a slot come in their order.
+    fn code(&mut self, s: S, slot: usize, k: usize, codes: S::I);
+}
+
+/// A tile as sink of section `section`.
+struct Stored<'a, B> {
+    /// Those of the strip.
+    codes: &'a mut [Lanes<i32>],
+    section: usize,
+    strip: PhantomData<B>,
+}
+
+impl<S: Simd, B: Strip> Sink<S> for Stored<'_, B> {
+    #[inline(always)]
+    fn code(&mut self, s: S, slot: usize, k: usize, codes: S::I) {
+        let first = B::group(self.section, slot) * (B::GROUP / LANE_COLS);
+        s.int_store(codes, &mut self.codes[first + k].0);
+    }
 }
 
 /// The first byte of a strip in the first of 16 rows, and the distance of the rows.
@@ -70,7 +114,7 @@ impl At {
         s.swap_lanes(unsafe { s.load_rows(self.first.wrapping_add(from), self.stride) })
     }
 
-    /// The number of `N` bytes at byte `from` of each row.
+    /// The number of `N` bytes, 1, 2 or 4, at byte `from` of each row.
     ///
     /// # Safety
     /// They can be read.
@@ -78,31 +122,28 @@ impl At {
     unsafe fn words<S: Simd, const N: usize>(self, s: S, from: usize) -> S::I {
         let mut words = [0; LANES];
         for (r, word) in words.iter_mut().enumerate() {
-            let mut bytes = [0; 4];
+            let at = self.first.wrapping_add(r * self.stride + from);
+            // Not a copy of `N` bytes: that is a call where crates are compiled apart.
             // SAFETY: the caller's promise.
-            let number = unsafe { self.first.add(r * self.stride + from).cast::<[u8; N]>().read() };
-            bytes[..N].copy_from_slice(&number);
-            *word = i32::from_le_bytes(bytes);
+            *word = unsafe {
+                match N {
+                    1 => i32::from(at.read()),
+                    2 => i32::from(u16::from_le_bytes(at.cast::<[u8; 2]>().read())),
+                    _ => i32::from_le_bytes(at.cast::<[u8; 4]>().read()),
+                }
+            };
         }
         s.int_load(&words)
     }
 }
 
-/// Where a strip goes.
-pub(super) struct Out<'a> {
-    /// Its lane vectors and what is behind them.
-    codes: &'a mut [Lanes<i32>],
-    /// Its groups and what is behind them.
-    scales: &'a mut [Lanes],
-    biases: &'a mut [Lanes],
+/// Where scales and biases go: those of a strip and what is behind them.
+pub(super) struct Scales<'a> {
+    pub(super) scales: &'a mut [Lanes],
+    pub(super) biases: &'a mut [Lanes],
 }
 
-impl Out<'_> {
-    #[inline(always)]
-    fn code<S: Simd>(&mut self, s: S, i: usize, codes: S::I) {
-        s.int_store(codes, &mut self.codes[i].0);
-    }
-
+impl Scales<'_> {
     /// For codes that count from their middle without a bias.
     #[inline(always)]
     fn scale<S: Simd>(&mut self, s: S, g: usize, scale: S::V) {
@@ -157,7 +198,7 @@ fn e8m0_half<S: Simd>(s: S, codes: S::I) -> S::V {
 
 /// Decodes columns `cols` (at most [`PART_COLS`]) of 16 rows.
 pub(super) struct Decode<'a, B> {
-    pub(super) rows: Rows<'a>,
+    pub(super) rows: &'a Rows<'a>,
     pub(super) cols: Range<usize>,
     pub(super) tile: &'a mut Tile,
     pub(super) strip: PhantomData<B>,
@@ -169,26 +210,52 @@ impl<B: Strip> Kernel for Decode<'_, B> {
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
         let Self { rows, cols, tile, .. } = self;
-        let n_strip = cols.len().div_ceil(B::COLS);
-        let from = cols.start / B::COLS * B::BYTES;
-        let next = rows.next_bytes(from);
-        B::scales(s, &rows, &cols, tile);
-        let Tile { codes, scales, biases, stage } = tile;
-        let (first, stride) = rows.code_bytes(from, n_strip * B::BYTES + LOAD_BYTES, stage);
-        for i in 0..n_strip {
-            let mut out = Out {
-                codes: &mut codes[i * B::COLS / LANE_COLS..][..B::COLS / LANE_COLS],
-                scales: &mut scales[i * B::COLS / B::GROUP..],
-                biases: &mut biases[i * B::COLS / B::GROUP..],
-            };
-            let at = At {
-                first: first.wrapping_add(i * B::BYTES),
-                stride,
-                next: next.wrapping_add(i * B::BYTES * LANES),
-            };
-            // SAFETY: `Rows::code_bytes` gave 16 rows with the bytes of all strips and as many behind them.
-            unsafe { B::decode(s, at, &mut out) };
+        let strips = Strips::<B>::new(s, rows, &cols, tile);
+        let Tile { codes, scales, biases, head, .. } = tile;
+        for (i, at) in strips.enumerate() {
+            let (first, n_group) = (i * B::COLS / LANE_COLS, B::COLS / B::GROUP);
+            let (scales, biases) = (&mut scales[i * n_group..], &mut biases[i * n_group..]);
+            // SAFETY: `Strips` gives strips that can be read.
+            unsafe { B::head(s, at, &mut Scales { scales, biases }, head) };
+            for section in 0..B::SECTIONS {
+                let codes = &mut codes[first..][..B::COLS / LANE_COLS];
+                let mut to = Stored { codes, section, strip: PhantomData::<B> };
+                // SAFETY: as above.
+                unsafe { B::codes(s, at, head, section, &mut to) };
+            }
         }
+    }
+}
+
+/// The strips of some columns of 16 rows.
+pub(super) struct Strips<B> {
+    at: At,
+    n_left: usize,
+    strip: PhantomData<B>,
+}
+
+impl<B: Strip> Strips<B> {
+    /// Those of columns `cols`, whose scales are decoded if they lie in a plane of their own.
+    #[inline(always)]
+    pub(super) fn new<S: Simd>(s: S, rows: &Rows<'_>, cols: &Range<usize>, tile: &mut Tile) -> Self {
+        B::scales(s, rows, cols, tile);
+        let (n_left, from) = (cols.len().div_ceil(B::COLS), cols.start / B::COLS * B::BYTES);
+        let (first, stride) = rows.code_bytes(from, n_left * B::BYTES + LOAD_BYTES, &mut tile.stage);
+        Self { at: At { first, stride, next: rows.next_bytes(from) }, n_left, strip: PhantomData }
+    }
+}
+
+impl<B: Strip> Iterator for Strips<B> {
+    type Item = At;
+
+    /// Where a strip begins, of whose 16 rows its bytes and [`LOAD_BYTES`] behind them can be read.
+    #[inline(always)]
+    fn next(&mut self) -> Option<At> {
+        self.n_left = self.n_left.checked_sub(1)?;
+        let at = self.at;
+        self.at =
+            At { first: at.first.wrapping_add(B::BYTES), next: at.next.wrapping_add(B::BYTES * LANES), ..at };
+        Some(at)
     }
 }
 
@@ -238,9 +305,10 @@ impl Visit for ShapeOf {
     fn visit<B: Strip>(self) -> Shape {
         Shape {
             group: B::GROUP,
+            strip: B::COLS,
             middle: i32::from(B::MIDDLE),
             order: B::ORDER,
-            is_wide: B::IS_WIDE,
+            max: B::MAX,
             n_group: PART_COLS / B::GROUP,
         }
     }
@@ -249,7 +317,7 @@ impl Visit for ShapeOf {
 /// [`Decode`], before its kind is known.
 pub(super) struct DecodeArgs<'a> {
     pub(super) isa: Token,
-    pub(super) rows: Rows<'a>,
+    pub(super) rows: &'a Rows<'a>,
     pub(super) cols: Range<usize>,
     pub(super) tile: &'a mut Tile,
 }
