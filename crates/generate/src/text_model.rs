@@ -19,6 +19,8 @@ use crate::tool::{CallFormat, ToolChoice};
 
 /// What a prompt ends with that leaves thinking out.
 const THINK_CLOSE: &str = "</think>";
+/// Tokens that the opening of an answer has, at most: a role, and perhaps thinking that is left out.
+const N_OPENING_MAX: usize = 32;
 
 /// The checkpoint's files about text, as bytes.
 #[derive(Clone, Copy, Debug)]
@@ -86,6 +88,12 @@ impl TextModel {
         (0..ids.len()).filter(|&i| ids[i] == first).collect()
     }
 
+    /// Where a prompt opens the answer, if that can be seen: else it would have to be rendered once more without it.
+    fn opening(&self, ids: &[u32]) -> Option<usize> {
+        let opening = self.message_borders(ids).pop()?;
+        (0 < opening && ids.len() - opening <= N_OPENING_MAX).then_some(opening)
+    }
+
     /// Refuses a model that cannot chat.
     ///
     /// # Errors
@@ -124,13 +132,19 @@ impl TextModel {
             template.prompt(&self.tokenizer, messages, &tools, options)
         };
         let mut prompt = render(&messages, &options)?;
-        let closed = RenderOptions { add_generation_prompt: false, continue_last: false, ..options };
-        let mut settled = messages[..n_settled].to_vec();
-        if settled.iter().all(|message| message.role == "system") {
-            // Templates want a question. What it shares with another one is settled.
-            settled.push(Message::user("?"));
-        }
-        let n_settled = common_prefix(&render(&settled, &closed)?.ids, &prompt.ids);
+        let is_whole = n_settled == messages.len();
+        let n_settled = match self.opening(&prompt.ids).filter(|_| is_whole) {
+            Some(opening) => opening,
+            None => {
+                let closed = RenderOptions { add_generation_prompt: false, continue_last: false, ..options };
+                let mut settled = messages[..n_settled].to_vec();
+                if settled.iter().all(|message| message.role == "system") {
+                    // Templates want a question. What it shares with another one is settled.
+                    settled.push(Message::user("?"));
+                }
+                common_prefix(&render(&settled, &closed)?.ids, &prompt.ids)
+            }
+        };
         warnings.append(&mut prompt.warnings);
         prompt.warnings = warnings;
         let no_calls = request.tool_choice == ToolChoice::None;

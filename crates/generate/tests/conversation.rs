@@ -291,6 +291,35 @@ fn a_begun_answer_is_continued() {
     }
 }
 
+/// Every request would be rendered and tokenised twice, the second time to see where the answer opens; or that would be
+/// seen at a wrong place.
+#[test]
+fn a_prompt_is_rendered_once() {
+    let turns = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}";
+    let once = "{% if not add_generation_prompt %}{{ raise_exception('rendered again') }}{% endif %}";
+    let model = common::text_model(format!("{once}{turns}<|im_start|>assistant").as_bytes());
+    let question = said("user", "What is <|im_start|>?");
+    let chat = [said("system", "Be brief."), said("user", "Hi"), said("assistant", "Hello."), question];
+    for n in [2, 4] {
+        let Prepared { prompt, n_settled, .. } = prepare(&model, &json!(chat[..n]));
+        assert_eq!(model.tokenizer().decode(&prompt.ids[n_settled..], false), "<|im_start|>assistant");
+    }
+    // It cannot be seen: no control token begins the messages, the last one is continued, the answer has no opening.
+    let plain = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}\
+                 {% if add_generation_prompt %}assistant:{% endif %}";
+    let long = "word ".repeat(100);
+    for (source, given, settled) in [
+        (plain, json!(chat[..2]), "system: Be brief.\nuser: Hi\n"),
+        (turns, json!(chat[..3]), "<|im_start|>user\nHi<|im_end|>\n"),
+        (turns, json!([chat[1], chat[2], said("user", &long)]), long.as_str()),
+    ] {
+        let model = common::text_model(source.as_bytes());
+        let Prepared { prompt, n_settled, .. } = prepare(&model, &given);
+        let shown = model.tokenizer().decode(&prompt.ids[..n_settled], false);
+        assert!(shown.contains(settled), "{shown:?}");
+    }
+}
+
 /// An agent's session would be over when a tool has read an image: it is in every later request.
 #[test]
 fn placeholders_stand_for_what_tools_return() {

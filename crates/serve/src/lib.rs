@@ -14,6 +14,7 @@ mod off_thread;
 mod openapi;
 mod server;
 mod sse;
+mod timed_writes;
 mod web;
 
 pub use api::thinking::Thinking;

@@ -26,6 +26,8 @@ pub struct Limits {
     pub body_time: Duration,
     /// For the head of a request to arrive.
     pub head_time: Duration,
+    /// For a client to take more of its answer, whole or in a stream: then its connection is closed.
+    pub write_time: Duration,
     /// Of the head of a request.
     pub head_bytes: usize,
     /// Header fields of a request.
@@ -56,6 +58,7 @@ impl Default for Limits {
             body_bytes: 32 << 20,
             body_time: Duration::from_secs(60),
             head_time: Duration::from_secs(30),
+            write_time: Duration::from_secs(60),
             head_bytes: 64 << 10,
             n_header: 100,
             n_connection: 256,

@@ -103,6 +103,30 @@ fn clients_that_leave_stop_their_work() {
     }
 }
 
+/// A04: a client that stops reading would keep its session, its place in the queue and its connection for ever.
+#[test]
+fn a_client_that_stops_reading_is_let_go() {
+    let mut setup = Setup::new(&[("hello", Script::Text("Hi".into())), ("noise", Script::Noise(1_000_000))]);
+    setup = setup.n_ctx(1_000_000);
+    setup.options.limits.write_time = Duration::from_millis(500);
+    setup.options.limits.n_connection = 1;
+    setup.scheduling.n_parallel = 1;
+    // The engine would notice, too, but not within this test.
+    setup.scheduling.stall_time = 100 * PATIENCE;
+    let server = setup.listen();
+    let deaf = send(server.address, &body("noise", true));
+    // There is one connection and one session: both are free again.
+    next_is_served(&server);
+    let mut socket = TcpStream::connect(server.address).unwrap();
+    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!("GET /metrics HTTP/1.1\r\nhost: {}\r\nconnection: close\r\n\r\n", server.address);
+    socket.write_all(head.as_bytes()).unwrap();
+    let metrics = read_all(socket);
+    assert!(metrics.contains("answers_cancelled_total 1\n"), "{metrics}");
+    drop(deaf);
+    server.stop();
+}
+
 /// A small random sequence; its seed is printed when a test fails.
 struct Random(u64);
 
