@@ -267,8 +267,7 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         avx2!({
             let low = both!(_mm256_slli_epi32::<16>(v));
             let mask = _mm256_set1_epi32(0xffff_0000_u32 as i32);
-            [low, IntPair(_mm256_and_si256(v.0, mask), _mm256_and_si256(v.1, mask))]
-                .map(|v| Pair(_mm256_castsi256_ps(v.0), _mm256_castsi256_ps(v.1)))
+            [self.as_float(low), self.as_float(both!(_mm256_and_si256(v, IntPair(mask, mask))))]
         })
     }
 
@@ -279,9 +278,12 @@ impl<const VNNI: bool> Simd for Avx2<VNNI> {
         avx2!({
             let v = both!(_mm256_shuffle_epi8(v, quarters!(APART)));
             let v = IntPair(_mm256_permute4x64_epi64::<0xd8>(v.0), _mm256_permute4x64_epi64::<0xd8>(v.1));
-            let low = |v| _mm256_cvtph_ps(_mm256_castsi256_si128(v));
-            let high = |v| _mm256_cvtph_ps(_mm256_extracti128_si256::<1>(v));
-            [Pair(low(v.0), low(v.1)), Pair(high(v.0), high(v.1))]
+            let low = (_mm256_castsi256_si128(v.0), _mm256_castsi256_si128(v.1));
+            let high = (_mm256_extracti128_si256::<1>(v.0), _mm256_extracti128_si256::<1>(v.1));
+            [
+                Pair(_mm256_cvtph_ps(low.0), _mm256_cvtph_ps(low.1)),
+                Pair(_mm256_cvtph_ps(high.0), _mm256_cvtph_ps(high.1)),
+            ]
         })
     }
 

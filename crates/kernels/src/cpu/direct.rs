@@ -13,8 +13,8 @@ use super::codes::{Codes, LANE_COLS, Rows, Tile, max, run};
 use super::fixed::{Layout, add_group, has_many_registers, in_words, n_word, value};
 use super::simd::{Kernel, LANES, Lanes, Simd};
 
-/// Whether a format is taken: if strips do not go beyond a row, nor beyond a group of an affine format, whose numbers must
-/// also be bytes.
+/// Whether a format is taken: if strips do not go beyond a row, nor beyond a group of an affine format, whose numbers
+/// must also be bytes.
 pub(super) struct IsDirect {
     pub(super) format: Format,
     pub(super) layout: Layout,
@@ -69,8 +69,6 @@ impl<C: Codes, const P: usize> DotAffine<'_, C, P> {
         let (max, group_cols) = (max(C::BITS as u8), self.layout.shape.group);
         let (n_strip, n_word) = (group_cols / C::STRIP_COLS, n_word::<S>(P, run(max)));
         let (numbers, facts) = self.x.split_at(self.layout.n_number());
-        let numbers = numbers.chunks_exact(group_cols / LANE_COLS * n_word).skip(self.groups.start);
-        let facts = facts.chunks_exact(2 + P).skip(self.groups.start);
         let (rows, tiles) = (&self.rows[first_block..][..R], &mut self.tiles[first_block..][..R]);
         let (mut from, mut total) = ([(std::ptr::null(), 0, std::ptr::null()); R], [s.splat(0.0); R]);
         for r in 0..R {
@@ -79,7 +77,10 @@ impl<C: Codes, const P: usize> DotAffine<'_, C, P> {
             from[r] = (first, stride, rows[r].next_codes::<C>(self.groups.start));
             total[r] = s.load(&self.totals[first_block + r].0);
         }
-        for (g, (numbers, facts)) in numbers.zip(facts).take(self.groups.len()).enumerate() {
+        for (g, group) in self.groups.clone().enumerate() {
+            let n_number = group_cols / LANE_COLS * n_word;
+            let (numbers, facts) =
+                (&numbers[group * n_number..][..n_number], &facts[group * (2 + P)..][..2 + P]);
             let mut sums = [[s.int_splat(0); P]; R];
             let mut parts = sums;
             for p in 0..P {
@@ -88,7 +89,8 @@ impl<C: Codes, const P: usize> DotAffine<'_, C, P> {
                     sums[r][p] = start;
                 }
             }
-            for (i, x) in numbers.chunks_exact(C::STRIP_VECTORS * n_word).enumerate() {
+            for i in 0..n_strip {
+                let x = &numbers[i * C::STRIP_VECTORS * n_word..][..C::STRIP_VECTORS * n_word];
                 let at = (g * n_strip + i) * C::STRIP_BYTES;
                 let mut words = [[s.int_splat(0); 4]; R];
                 for r in 0..R {
@@ -176,8 +178,8 @@ impl<B: Strip, const P: usize> Kernel for DotStrips<'_, B, P> {
     fn run<S: Simd>(self, s: S) {
         let Self { layout, rows, groups, tiles, x, totals, .. } = self;
         let (numbers, facts) = x.split_at(layout.n_number());
-        let n_group = B::COLS / B::GROUP;
-        let numbers = &numbers[groups.start * (B::GROUP / LANE_COLS) * n_word::<S>(P, run(B::MAX))..];
+        let (n_group, n_number) = (B::COLS / B::GROUP, B::COLS / LANE_COLS * n_word::<S>(P, run(B::MAX)));
+        let numbers = &numbers[groups.start / n_group * n_number..];
         let facts = &facts[groups.start * (2 + P)..];
         let cols = groups.start * B::GROUP..groups.end * B::GROUP;
         let mut values = [Lanes::default(); PART_COLS / 16];
@@ -186,9 +188,10 @@ impl<B: Strip, const P: usize> Kernel for DotStrips<'_, B, P> {
             let strips = Strips::<B>::new(s, &rows[r], &cols, tile);
             let Tile { scales, biases, head, .. } = tile;
             let mut total = s.load(&totals[r].0);
-            let facts = facts.chunks_exact(n_group * (2 + P));
-            let numbers = numbers.chunks_exact(B::COLS / LANE_COLS * n_word::<S>(P, run(B::MAX)));
-            for (i, (at, (numbers, facts))) in strips.zip(numbers.zip(facts)).enumerate() {
+            for i in 0..strips.n {
+                let at = strips.at(i);
+                let (numbers, facts) =
+                    (&numbers[i * n_number..][..n_number], &facts[i * n_group * (2 + P)..]);
                 let (scales, biases) = (&mut scales[i * n_group..], &mut biases[i * n_group..]);
                 // SAFETY: `Strips` gives strips that can be read.
                 unsafe { B::head(s, at, &mut Scales { scales: &mut *scales, biases: &mut *biases }, head) };

@@ -256,17 +256,20 @@ impl<const P: usize, const T: usize, const RUN: usize> Dot<'_, P, T, RUN> {
         let Self { layout, first, n_group, x, .. } = *self;
         let (n_word, n_vector) = (const { n_word::<S>(P, RUN) }, layout.shape.group / LANE_COLS);
         let (numbers, facts) = x.split_at(T * layout.n_number());
-        let numbers = numbers.chunks_exact(n_vector * T * n_word).skip(first);
-        let facts = facts.chunks_exact(T * (2 + P)).skip(first);
-        let tiles: [&Tile; R] = std::array::from_fn(|r| &self.tiles[first_block + r]);
+        let tiles = &self.tiles[first_block..][..R];
         let mut total = [[s.splat(0.0); R]; T];
         for t in 0..T {
             for r in 0..R {
                 total[t][r] = s.load(&self.totals[t][first_block + r].0);
             }
         }
-        for (g, (numbers, facts)) in numbers.zip(facts).take(n_group.min(tiles[0].scales.len())).enumerate() {
-            let codes = tiles.map(|tile| &tile.codes[g * n_vector..][..n_vector]);
+        for g in 0..n_group.min(tiles[0].scales.len()) {
+            let numbers = &numbers[(first + g) * n_vector * T * n_word..][..n_vector * T * n_word];
+            let facts = &facts[(first + g) * T * (2 + P)..][..T * (2 + P)];
+            let mut codes: [&[Lanes<i32>]; R] = [&[]; R];
+            for r in 0..R {
+                codes[r] = &tiles[r].codes[g * n_vector..][..n_vector];
+            }
             let sums = group_sums::<S, P, T, RUN, R>(s, codes, numbers, facts);
             for t in 0..T {
                 let facts = &facts[t * (2 + P)..][..2 + P];

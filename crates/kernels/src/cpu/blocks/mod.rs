@@ -212,7 +212,8 @@ impl<B: Strip> Kernel for Decode<'_, B> {
         let Self { rows, cols, tile, .. } = self;
         let strips = Strips::<B>::new(s, rows, &cols, tile);
         let Tile { codes, scales, biases, head, .. } = tile;
-        for (i, at) in strips.enumerate() {
+        for i in 0..strips.n {
+            let at = strips.at(i);
             let (first, n_group) = (i * B::COLS / LANE_COLS, B::COLS / B::GROUP);
             let (scales, biases) = (&mut scales[i * n_group..], &mut biases[i * n_group..]);
             // SAFETY: `Strips` gives strips that can be read.
@@ -229,8 +230,8 @@ impl<B: Strip> Kernel for Decode<'_, B> {
 
 /// The strips of some columns of 16 rows.
 pub(super) struct Strips<B> {
-    at: At,
-    n_left: usize,
+    pub(super) n: usize,
+    first: At,
     strip: PhantomData<B>,
 }
 
@@ -239,23 +240,16 @@ impl<B: Strip> Strips<B> {
     #[inline(always)]
     pub(super) fn new<S: Simd>(s: S, rows: &Rows<'_>, cols: &Range<usize>, tile: &mut Tile) -> Self {
         B::scales(s, rows, cols, tile);
-        let (n_left, from) = (cols.len().div_ceil(B::COLS), cols.start / B::COLS * B::BYTES);
-        let (first, stride) = rows.code_bytes(from, n_left * B::BYTES + LOAD_BYTES, &mut tile.stage);
-        Self { at: At { first, stride, next: rows.next_bytes(from) }, n_left, strip: PhantomData }
+        let (n, from) = (cols.len().div_ceil(B::COLS), cols.start / B::COLS * B::BYTES);
+        let (first, stride) = rows.code_bytes(from, n * B::BYTES + LOAD_BYTES, &mut tile.stage);
+        Self { n, first: At { first, stride, next: rows.next_bytes(from) }, strip: PhantomData }
     }
-}
 
-impl<B: Strip> Iterator for Strips<B> {
-    type Item = At;
-
-    /// Where a strip begins, of whose 16 rows its bytes and [`LOAD_BYTES`] behind them can be read.
+    /// Where strip `i` begins, of whose 16 rows its bytes and [`LOAD_BYTES`] behind them can be read.
     #[inline(always)]
-    fn next(&mut self) -> Option<At> {
-        self.n_left = self.n_left.checked_sub(1)?;
-        let at = self.at;
-        self.at =
-            At { first: at.first.wrapping_add(B::BYTES), next: at.next.wrapping_add(B::BYTES * LANES), ..at };
-        Some(at)
+    pub(super) fn at(&self, i: usize) -> At {
+        let At { first, stride, next } = self.first;
+        At { first: first.wrapping_add(i * B::BYTES), next: next.wrapping_add(i * B::BYTES * LANES), stride }
     }
 }
 
