@@ -280,8 +280,8 @@ pub(crate) struct EngineFlags {
     /// Most tokens of prompt and answer together [default: the model's, at most 8192].
     #[arg(long, value_name = "N", value_parser = at_least_one())]
     pub(crate) ctx: Option<usize>,
-    /// How keys and values of the context are stored: f16, bf16, f32 (as computed), or q8 (for long contexts in little
-    /// memory).
+    /// How keys and values of the context are stored: f16, bf16, f32 (as computed), or q8, rounded to 8 bits: long
+    /// contexts take half the memory, and the output changes a little.
     #[arg(long, value_name = "FORMAT", default_value_t = KvFormat::default(), value_parser = str::parse::<KvFormat>)]
     pub(crate) kv: KvFormat,
     /// Say more on standard error: the memory plan, speeds.
@@ -637,6 +637,16 @@ mod tests {
             let args = std::iter::once("flash-moe").chain(case.split(' '));
             Flags::try_parse_from(args).unwrap_or_else(|e| panic!("{case}: {e}"));
         }
+    }
+
+    /// N09: keys and values would be rounded to 8 bits unasked, which harms tool calls and long contexts.
+    #[test]
+    fn keys_and_values_keep_16_bits_unless_asked() {
+        let flags = Flags::command();
+        let mut kv =
+            flags.get_subcommands().flat_map(|c| c.get_arguments().filter(|arg| arg.get_id() == "kv"));
+        assert!(kv.clone().count() > 2);
+        assert!(kv.all(|arg| arg.get_default_values() == ["f16"]));
     }
 
     /// Nobody can mean these.

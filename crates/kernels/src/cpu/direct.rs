@@ -10,11 +10,11 @@ use quant::Format;
 
 use super::blocks::{PART_COLS, SLOTS_MAX, Scales, Sink, Strip, Strips};
 use super::codes::{Codes, LANE_COLS, Rows, Tile, max, run};
-use super::fixed::{Layout, add_group, has_many_registers, in_words, n_word, value};
+use super::fixed::{Layout, add_group, has_many_registers, has_registers, in_words, n_word, value};
 use super::simd::{Kernel, LANES, Lanes, Simd};
 
-/// Whether a format is taken: if strips do not go beyond a row, nor beyond a group of an affine format, whose numbers
-/// must also be bytes.
+/// Whether a format is taken by a set with registers for sums: if strips do not go beyond a row, nor beyond a group of
+/// an affine format, whose numbers must also be bytes.
 pub(super) struct IsDirect {
     pub(super) format: Format,
     pub(super) layout: Layout,
@@ -26,6 +26,9 @@ impl Kernel for IsDirect {
     #[inline(always)]
     fn run<S: Simd>(self, _: S) -> bool {
         let Layout { cols, shape, .. } = self.layout;
+        if !has_registers(S::N_SUM) {
+            return false;
+        }
         match self.format {
             Format::Affine { .. } | Format::AffineF16 { .. } => {
                 shape.group.is_multiple_of(shape.strip) && !in_words::<S>(shape.run())
@@ -53,6 +56,8 @@ impl<C: Codes, const P: usize> Kernel for DotAffine<'_, C, P> {
 
     #[inline(always)]
     fn run<S: Simd>(mut self, s: S) {
+        // Known when compiled: no code is made for sets that do not take this way.
+        assert!(const { has_registers(S::N_SUM) }, "registers for sums");
         if has_many_registers(S::N_SUM) {
             self.blocks::<S, 2>(s, 0);
         } else {
@@ -176,6 +181,8 @@ impl<B: Strip, const P: usize> Kernel for DotStrips<'_, B, P> {
 
     #[inline(always)]
     fn run<S: Simd>(self, s: S) {
+        // As above.
+        assert!(const { has_registers(S::N_SUM) }, "registers for sums");
         let Self { layout, rows, groups, tiles, x, totals, .. } = self;
         let (numbers, facts) = x.split_at(layout.n_number());
         let (n_group, n_number) = (B::COLS / B::GROUP, B::COLS / LANE_COLS * n_word::<S>(P, run(B::MAX)));

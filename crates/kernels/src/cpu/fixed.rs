@@ -77,6 +77,11 @@ pub(super) const fn n_word<S: Simd>(planes: usize, run: usize) -> usize {
     if in_words::<S>(run) { planes.next_multiple_of(2) } else { planes }
 }
 
+/// Whether a set has registers for the sums of a block of rows.
+pub(super) const fn has_registers(n_sum: usize) -> bool {
+    6 <= n_sum
+}
+
 /// Whether a set has registers for the sums of two blocks of rows, and for the codes of two strips.
 pub(super) const fn has_many_registers(n_sum: usize) -> bool {
     12 <= n_sum

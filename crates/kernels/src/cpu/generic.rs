@@ -14,7 +14,7 @@ impl Simd for Generic {
 
     // No token profits from a neighbour where nothing is held in registers anyway.
     const TILE: usize = 1;
-    const N_SUM: usize = 6;
+    const N_SUM: usize = 0;
     const IS_DOT4_SLOW: bool = false;
 
     #[inline(always)]
