@@ -643,10 +643,9 @@ mod tests {
     #[test]
     fn keys_and_values_keep_16_bits_unless_asked() {
         let flags = Flags::command();
-        let mut kv =
-            flags.get_subcommands().flat_map(|c| c.get_arguments().filter(|arg| arg.get_id() == "kv"));
-        assert!(kv.clone().count() > 2);
-        assert!(kv.all(|arg| arg.get_default_values() == ["f16"]));
+        let all = flags.get_subcommands().flat_map(|command| command.get_arguments());
+        let kv: Vec<_> = all.filter(|arg| arg.get_id() == "kv").map(|arg| arg.get_default_values()).collect();
+        assert!(kv.len() > 2 && kv.iter().all(|values| *values == ["f16"]), "{kv:?}");
     }
 
     /// Nobody can mean these.
