@@ -254,7 +254,8 @@ impl<S: Simd, B: Strip, const P: usize> Sink<S> for Sums<'_, S, B, P> {
     fn code(&mut self, s: S, slot: usize, k: usize, codes: S::I) {
         let (n_word, n_vector) = (n_word::<S>(P, run(B::MAX)), B::GROUP / LANE_COLS);
         let at = (B::group(self.section, slot) * n_vector + k) * n_word;
-        // SAFETY: groups are those of the strip, whose numbers these are.
+        debug_assert!(at + n_word <= self.numbers.len(), "vector {k} of slot {slot}");
+        // SAFETY: groups and vectors are those of the strip, whose numbers these are.
         let x = unsafe { self.numbers.get_unchecked(at..at + n_word) };
         let (sums, parts) = (&mut self.sums[slot], &mut self.parts[slot]);
         accumulate(s, codes, B::MAX, (k, n_vector), x, sums, parts);

@@ -223,7 +223,7 @@ fn pairs<S: Simd>(s: S, low: S::I, top: S::I) -> [i32; LANES] {
     lanes
 }
 
-/// Adds the products of some groups with two blocks of 16 rows.
+/// Adds the products of some groups with two blocks of 16 rows; `RUN` is [`Shape::run`], at most [`run_max`].
 pub(super) struct Dot<'a, const P: usize, const T: usize, const RUN: usize> {
     pub(super) layout: Layout,
     /// Of the two blocks.
