@@ -55,6 +55,7 @@ pub(crate) fn options(
         thinking_budget: flags.think_budget,
         output: prepared.output.clone(),
         constraint: prepared.constraint.clone(),
+        close_at_limit: flags.close_at_limit,
         ..GenerateOptions::default()
     })
 }

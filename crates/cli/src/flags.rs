@@ -205,6 +205,9 @@ pub(crate) struct AnswerFlags {
     /// End the answer before this text; repeatable.
     #[arg(long, value_name = "TEXT", value_parser = clap::builder::NonEmptyStringValueParser::new())]
     pub(crate) stop: Vec<String>,
+    /// Complete JSON and calls that a limit would cut, with the first values that fit.
+    #[arg(long)]
+    pub(crate) close_at_limit: bool,
     /// Print where the time went, by layer.
     #[arg(long)]
     pub(crate) timing: bool,
@@ -693,6 +696,7 @@ mod tests {
         "eval m",
         "eval m --text t --ids a --dump-logits b",
         "eval m --text t --calls held",
+        "eval m --text t --close-at-limit",
         "eval m --text t --out o",
         "eval m --text t --bits 4",
         "eval m --text t --plot p.svg",

@@ -13,6 +13,7 @@ use crate::grammar::{Grammar, first_lines, unusable};
 use crate::request::OutputSpec;
 use crate::sample::Allowed;
 use crate::tokenizer::Tokenizer;
+use crate::way_out::WayOut;
 
 const OPEN: &str = "<think>";
 const CLOSE: &str = "</think>";
@@ -60,6 +61,8 @@ pub(crate) struct Course<'t> {
     think: Option<u32>,
     /// Tokens that the grammar allows next, a bit each.
     mask: Vec<u32>,
+    /// Once a way out was asked for.
+    way_out: Option<WayOut>,
 }
 
 impl<'t> Course<'t> {
@@ -94,6 +97,7 @@ impl<'t> Course<'t> {
             matcher,
             think,
             mask: Vec::new(),
+            way_out: None,
         }
     }
 
@@ -274,6 +278,17 @@ impl<'t> Course<'t> {
             out.extend(ids);
         }
         Ok(())
+    }
+
+    /// Is the answer in its grammar?
+    pub(crate) fn is_held(&self) -> bool {
+        self.matcher.is_some()
+    }
+
+    /// At most `n_max` tokens that complete an answer in its grammar, if such are found.
+    pub(crate) fn way_out(&mut self, n_max: usize) -> Option<Vec<u32>> {
+        let (matcher, grammar) = (self.matcher.as_ref()?, self.constraint.as_ref()?.grammar()?);
+        self.way_out.get_or_insert_with(|| WayOut::new(grammar)).find(matcher, n_max)
     }
 
     /// The token that ends an answer after which nothing can follow.

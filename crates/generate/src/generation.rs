@@ -18,6 +18,8 @@ use crate::tokenizer::Tokenizer;
 
 /// Most tokens of which log probabilities are told.
 const TOP_LOGPROB_MAX: usize = 100;
+/// How many tokens before the limit a way out of a grammar is looked for, at each token: it may get longer at any one.
+const WAY_OUT_TOKENS: usize = 256;
 
 /// What an answer is generated with.
 #[derive(Clone, Debug, Default)]
@@ -43,6 +45,11 @@ pub struct GenerateOptions {
     pub output: OutputSpec,
     /// What the answer is held to.
     pub constraint: Option<Constraint>,
+    /// An answer that would reach its limit inside what it is held to, or hardly get out before, is completed: open
+    /// values end, what must follow has the first value that fits. It still ends with [`Finish::Length`] or
+    /// [`Finish::ContextFull`]. Not where no way is found in time; regular expressions, grammars and patterns may have
+    /// none.
+    pub close_at_limit: bool,
 }
 
 /// Why an answer ended.
@@ -79,6 +86,8 @@ pub struct Generation<'t> {
     stop_texts: StopTexts,
     generated: Vec<u32>,
     n_ctx: usize,
+    /// What completes the answer from here, near its limit.
+    way_out: Option<Vec<u32>>,
 }
 
 impl<'t> Generation<'t> {
@@ -104,7 +113,7 @@ impl<'t> Generation<'t> {
         let (constraint, stop_ids) = (options.constraint.take(), options.stop_ids.clone());
         let course = Course::new(tokenizer, &options.output, constraint, stop_ids, options.thinking_budget);
         let output = Output::new(tokenizer, &options.output);
-        Ok(Self { options, sampler, course, output, stop_texts, generated: Vec::new(), n_ctx })
+        Ok(Self { options, sampler, course, output, stop_texts, generated: Vec::new(), n_ctx, way_out: None })
     }
 
     /// All tokens of the answer so far, chosen or certain, without the stop token.
@@ -143,6 +152,9 @@ impl<'t> Generation<'t> {
                 self.course.stopped_thinking(&mut ids)?;
             }
         }
+        if let Some(way) = self.last_way_out(ids.len(), pos) {
+            return self.close(&way, pos, on_event);
+        }
         for n in 0..ids.len() {
             let is_chosen = n == 0 && chosen == Some(ids[0]);
             if let Some(finish) = self.take(ids[n], is_chosen.then_some(logits), pos + n, on_event)? {
@@ -153,6 +165,41 @@ impl<'t> Generation<'t> {
             Some(id) => Next::End(Finish::Stop(id)),
             None => Next::Feed(ids),
         })
+    }
+
+    /// What completes the answer from where it stood before the next `n_next` tokens, at `pos`, if after them its limit
+    /// would come first.
+    fn last_way_out(&mut self, n_next: usize, pos: usize) -> Option<Vec<u32>> {
+        let last = self.way_out.take();
+        let n_left = self.n_left(pos);
+        if !self.options.close_at_limit || !self.course.is_held() || WAY_OUT_TOKENS < n_left {
+            return None;
+        }
+        self.way_out = n_left.checked_sub(n_next).and_then(|n_max| self.course.way_out(n_max));
+        if self.way_out.is_some() { None } else { last }
+    }
+
+    /// Tokens that the answer may still have, with the next one at `pos`.
+    fn n_left(&self, pos: usize) -> usize {
+        let n_max = self.options.max_tokens.unwrap_or(usize::MAX);
+        n_max.saturating_sub(self.generated.len()).min((self.n_ctx + 1).saturating_sub(pos))
+    }
+
+    /// Ends the answer at its limit with these tokens, the first at `pos`.
+    fn close(
+        &mut self,
+        way: &[u32],
+        pos: usize,
+        on_event: &mut dyn FnMut(Event<'_>) -> ControlFlow<()>,
+    ) -> Result<Next, GenerateError> {
+        let is_length =
+            self.options.max_tokens.is_some_and(|n_max| n_max - self.generated.len() == self.n_left(pos));
+        for (n, &id) in way.iter().enumerate() {
+            if let Some(finish) = self.take(id, None, pos + n, on_event)? {
+                return Ok(Next::End(finish));
+            }
+        }
+        Ok(Next::End(if is_length { Finish::Length } else { Finish::ContextFull }))
     }
 
     /// The end of the answer, whatever ended it: nothing stays held back but what lies behind a stop text.

@@ -27,6 +27,7 @@ mod text_model;
 mod thinking;
 mod tokenizer;
 mod tool;
+mod way_out;
 
 pub use config::{GenerationConfig, stop_ids};
 pub use constraint::Constraint;

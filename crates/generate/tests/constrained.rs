@@ -793,6 +793,58 @@ fn limits_hold_inside_forced_tokens() {
     assert_eq!((run.outcome.generated.len(), run.outcome.finish), (6, Finish::ContextFull));
 }
 
+/// Is an answer to the request what it is held to? Noise that is cut, not closed, makes none that are.
+fn is_whole(kind: Kind, request: &ChatRequest, run: &Run) -> bool {
+    match &request.response {
+        ResponseFormat::JsonSchema(schema) => serde_json::from_str(&run.answer)
+            .is_ok_and(|value: Value| jsonschema::validator_for(schema).unwrap().is_valid(&value)),
+        _ => check_calls(kind, &run.raw, &request.tools).is_ok(),
+    }
+}
+
+#[test]
+fn answers_are_closed_at_their_limit_when_asked_for() {
+    // A model that does not get out of a value would leave JSON or a call that nobody can read.
+    for kind in [Kind::SmallXml, Kind::SmallJson, Kind::DemoXml] {
+        let model = text_model(kind);
+        let calls = ChatRequest { tools: tools(), tool_choice: ToolChoice::Required, ..request() };
+        let answers = schemas()
+            .into_iter()
+            .map(|(_, schema)| ChatRequest { response: ResponseFormat::JsonSchema(schema), ..request() });
+        let (mut n_closed, mut n_cut) = (0, 0);
+        for request in answers.chain([calls]) {
+            for seed in 0..n_answer(kind) / 20 {
+                let noise = || Noise::new(model.tokenizer(), seed);
+                let run = |max_tokens: usize, is_closed: bool| {
+                    let edit = |o: &mut GenerateOptions| {
+                        (o.max_tokens, o.close_at_limit) = (Some(max_tokens), is_closed);
+                    };
+                    run_with(&model, &request, &mut noise(), edit).unwrap()
+                };
+                for max_tokens in [140, 150, 200, 300] {
+                    let (cut, closed) = (run(max_tokens, false), run(max_tokens, true));
+                    let about = format!("{kind:?}, seed {seed}, {max_tokens}: {:?}", closed.raw);
+                    assert!(is_whole(kind, &request, &closed), "{about}");
+                    assert!(closed.outcome.generated.len() <= max_tokens, "{about}");
+                    match cut.outcome.finish {
+                        Finish::Length => {
+                            n_closed += usize::from(closed.outcome.finish == Finish::Length);
+                            n_cut += usize::from(!is_whole(kind, &request, &cut));
+                        }
+                        // Ways out are hardly ever the shortest.
+                        finish if cut.outcome.generated.len() + 16 <= max_tokens => {
+                            let (closed, cut) = ((closed.raw, closed.outcome.finish), (cut.raw, finish));
+                            assert_eq!(closed, cut, "{about}");
+                        }
+                        _ => {}
+                    }
+                }
+            }
+        }
+        assert!(0 < n_cut && n_cut <= n_closed, "{kind:?}: {n_closed} closed, {n_cut} would be cut");
+    }
+}
+
 #[test]
 fn models_that_open_thinking_themselves_may() {
     // Models whose prompt leaves thinking open to them would have to answer without it.

@@ -119,6 +119,7 @@ impl Dialogues {
             sampling: text::sampling(&text_model, &SamplingFlags { temperature, ..flags.sampling.clone() })?,
             stop_ids: text_model.stop_ids().to_vec(),
             max_tokens: Some(flags.max_tokens),
+            close_at_limit: flags.close_at_limit,
             ..GenerateOptions::default()
         };
         let work = Work { n_ctx: None, n_feed: None, keeps_prefixes: false, n_session: 1 };

@@ -49,6 +49,9 @@ pub(crate) struct EvalFlags {
     /// Most tokens of an answer.
     #[arg(long, value_name = "N", default_value_t = 400, value_parser = at_least_one(), requires = "dialogues")]
     pub(crate) max_tokens: usize,
+    /// Complete calls that this would cut, where they are held, with the first values that fit.
+    #[arg(long, requires = "dialogues")]
+    pub(crate) close_at_limit: bool,
     /// What calls of tools are held to.
     #[arg(long, value_name = "HOW", default_value = "free", requires = "dialogues")]
     pub(crate) calls: CallRule,

@@ -31,6 +31,8 @@ pub(crate) struct Wishes {
     pub(crate) wants_timings: bool,
     /// Ends of turns do not end the answer.
     pub(crate) ignores_stop_ids: bool,
+    /// What the answer is held to is completed before its limit cuts it.
+    pub(crate) close_at_limit: bool,
     pub(crate) hint: CacheHint,
 }
 
@@ -83,6 +85,7 @@ impl App {
             n_top_logprob: wishes.n_top_logprob,
             output,
             constraint,
+            close_at_limit: wishes.close_at_limit,
         };
         let borders = self.text().message_borders(&prompt.ids);
         let job = |choice: usize| {

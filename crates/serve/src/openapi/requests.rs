@@ -22,6 +22,9 @@ pub(super) struct ChatCompletionRequest {
     parallel_tool_calls: Option<bool>,
     /// false: calls need not fit their schemas, unless a tool is strict.
     constrain_tool_calls: Option<bool>,
+    /// true: an answer that would reach its limit inside JSON or a call is completed before, with the first values
+    /// that fit; the reason why it ended stays the limit.
+    close_at_limit: Option<bool>,
     /// Form of the answer's text: type `text`, `json_object`, `json_schema`, `regex` or `lark`.
     #[schema(value_type = Option<Object>)]
     response_format: Option<Value>,
@@ -163,6 +166,9 @@ pub(super) struct ResponsesRequest {
     parallel_tool_calls: Option<bool>,
     /// false: calls need not fit their schemas, unless a tool is strict.
     constrain_tool_calls: Option<bool>,
+    /// true: an answer that would reach its limit inside JSON or a call is completed before, with the first values
+    /// that fit; the reason why it ended stays the limit.
+    close_at_limit: Option<bool>,
     /// Most tokens of the answer, thinking included.
     #[schema(minimum = 1)]
     max_output_tokens: Option<usize>,
@@ -268,6 +274,9 @@ pub(super) struct MessagesRequest {
     tool_choice: Option<InputToolChoice>,
     /// false: calls need not fit their schemas, unless a tool is strict.
     constrain_tool_calls: Option<bool>,
+    /// true: an answer that would reach its limit inside JSON or a call is completed before, with the first values
+    /// that fit; the reason why it ended stays the limit.
+    close_at_limit: Option<bool>,
     /// `format`: `{"type": "json_schema", "schema": …}`.
     #[schema(value_type = Option<Object>)]
     output_config: Option<Value>,

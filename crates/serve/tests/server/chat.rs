@@ -421,6 +421,32 @@ async fn choices_of_tools_are_kept() {
     assert_eq!((seen.calls.len(), &*seen.finish_reason), (1, "tool_calls"));
 }
 
+/// N12: JSON and calls of a model that does not get out of a value could not be read, though a client asked for that.
+#[tokio::test(flavor = "multi_thread")]
+async fn answers_are_closed_at_their_limit_when_asked_for() {
+    let (digits, city) = ("1".repeat(500), "dong ".repeat(100));
+    let schema = json!({ "type": "object", "properties": { "a": { "type": "array", "items": { "type": "integer" } } },
+        "required": ["a"] });
+    let format = json!({ "type": "json_schema", "json_schema": { "name": "s", "schema": schema } });
+    let json_text = format!("{{\"a\": [{digits}");
+    let call = WEATHER.replace("Paris", &city);
+    let cases = [(json_text, json!({ "response_format": format })), (call, weather())];
+    for (text, more) in cases {
+        let server = usual(&[("hello", Script::Text(text))]);
+        let body = with(&ask("hello"), &with(&more, &json!({ "max_tokens": 200 })));
+        let cut = whole(&server.chat(&body).await);
+        assert!(cut.calls.is_empty() && serde_json::from_str::<Value>(&cut.content).is_err(), "{cut:?}");
+        let body = with(&body, &json!({ "close_at_limit": true }));
+        let closed = whole(&server.chat(&body).await);
+        let streamed = streamed(&server.chat(&with(&body, &json!({ "stream": true }))).await);
+        assert_eq!((&closed.content, &closed.calls), (&streamed.content, &streamed.calls));
+        assert_eq!((&*cut.finish_reason, &*closed.finish_reason), ("length", "length"));
+        let json = closed.calls.first().map_or(&*closed.content, |(_, arguments)| arguments);
+        let value: Value = serde_json::from_str(json).unwrap_or_else(|e| panic!("{e}: {closed:?}"));
+        assert!(value["a"].is_array() || value["city"].is_string(), "{closed:?}");
+    }
+}
+
 /// A16: a schema would hold thinking, too, or not hold the answer, or the two would wait for each other.
 #[tokio::test(flavor = "multi_thread")]
 async fn schemas_hold_the_answer_only() {

@@ -90,7 +90,8 @@ pub(crate) fn read_prompt(fields: &Fields<'_>, options: &ServeOptions) -> Result
         ..ChatRequest::default()
     };
     let hint = CacheHint { key: None, is_marked: is_marked(fields) };
-    let wishes = Wishes { thinking: thinking(fields)?, hint, ..Wishes::default() };
+    let close_at_limit = fields.bool("close_at_limit")?.unwrap_or(false);
+    let wishes = Wishes { thinking: thinking(fields)?, close_at_limit, hint, ..Wishes::default() };
     Ok(Asked { chat, wishes, skipped, model: model.to_owned() })
 }
 
@@ -654,9 +655,12 @@ mod tests {
             "max_tokens": 7, "temperature": 0.5, "top_k": 3, "top_p": 0.9, "stop_sequences": ["END", ""],
             "output_config": { "effort": "low", "format": format }, "metadata": { "user_id": "u" },
             "service_tier": "auto", "model": "claude-any", "constrain_tool_calls": false,
+            "close_at_limit": true,
         }));
         let asked = read_json(&body).unwrap();
-        assert!(asked.chat.free_calls && !read_json(&hello(&json!({}))).unwrap().chat.free_calls);
+        let usual = read_json(&hello(&json!({}))).unwrap();
+        assert!(asked.chat.free_calls && !usual.chat.free_calls);
+        assert!(asked.wishes.close_at_limit && !usual.wishes.close_at_limit);
         let expected = SamplingOverrides {
             temperature: Some(0.5),
             top_k: Some(3),

@@ -50,6 +50,7 @@ pub(crate) fn wishes(fields: &Fields<'_>, options: &ServeOptions) -> Result<Wish
         n_choice,
         wants_progress: fields.bool("return_progress")?.unwrap_or(false),
         wants_timings: fields.bool("timings_per_token")?.unwrap_or(false),
+        close_at_limit: fields.bool("close_at_limit")?.unwrap_or(false),
         ignores_stop_ids: fields.bool("ignore_eos")?.unwrap_or(false),
         hint: cache_hint(fields)?,
         ..Wishes::default()

@@ -110,7 +110,8 @@ pub(crate) fn read(body: &Map<String, Value>, options: &ServeOptions) -> Result<
     };
     let thinking = Thinking::read(&fields, options.thinking)?;
     let hint = cache_hint(&fields)?;
-    let wishes = Wishes { sampling, max_tokens, thinking, hint, ..Wishes::default() };
+    let close_at_limit = fields.bool("close_at_limit")?.unwrap_or(false);
+    let wishes = Wishes { sampling, max_tokens, thinking, close_at_limit, hint, ..Wishes::default() };
     Ok(Asked { chat, wishes, skipped, settings })
 }
 
@@ -646,13 +647,16 @@ mod tests {
             "reasoning": { "effort": "none", "summary": "auto" }, "text": { "format": format, "verbosity": "low" },
             "store": true, "include": ["reasoning.encrypted_content"], "prompt_cache_key": "k", "background": false,
             "constrain_tool_calls": false,
+            "close_at_limit": true,
         })))
         .unwrap();
         let sampling = &asked.wishes.sampling;
         assert_eq!((sampling.temperature, sampling.top_p), (Some(0.5), Some(0.9)));
         assert_eq!((asked.wishes.max_tokens, asked.chat.single_call), (Some(7), true));
         assert_eq!(asked.wishes.hint, CacheHint { key: Some("k".into()), is_marked: false });
-        assert!(asked.chat.free_calls && !read_json(&hello(&json!({}))).unwrap().chat.free_calls);
+        let usual = read_json(&hello(&json!({}))).unwrap();
+        assert!(asked.chat.free_calls && !usual.chat.free_calls);
+        assert!(asked.wishes.close_at_limit && !usual.wishes.close_at_limit);
         assert_eq!(asked.wishes.thinking, Thinking::OFF);
         assert_eq!(asked.chat.response, ResponseFormat::JsonSchema(schema));
         let low = read_json(&hello(&json!({ "reasoning": { "effort": "low" } }))).unwrap();
