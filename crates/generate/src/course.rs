@@ -6,6 +6,7 @@
 //! Nothing here can get stuck: there is always a token that may follow, or the answer is complete.
 
 use llguidance::Matcher;
+use toktrie::SimpleVob;
 
 use crate::constraint::{Constraint, Start};
 use crate::error::GenerateError;
@@ -22,6 +23,9 @@ const BEFORE_CLOSE: &str = "\n";
 const AFTER_CLOSE: &str = "\n\n";
 /// Bytes of text that are kept to look for a border in, besides the longest of them.
 const TAIL_BYTES: usize = 64;
+/// Digits in a row of a number in JSON: readers refuse what is beyond the largest f64, which has 309, and models of few
+/// bits write digits without end.
+const NUMBER_DIGITS_MAX: usize = 300;
 /// Tokens that are waited for until a character is complete.
 const CHARACTER_TOKENS_MAX: usize = 4;
 
@@ -61,6 +65,8 @@ pub(crate) struct Course<'t> {
     think: Option<u32>,
     /// Tokens that the grammar allows next, a bit each.
     mask: Vec<u32>,
+    /// Digits that what the grammar has taken ends with.
+    n_digit: usize,
     /// Once a way out was asked for.
     way_out: Option<WayOut>,
 }
@@ -97,6 +103,7 @@ impl<'t> Course<'t> {
             matcher,
             think,
             mask: Vec::new(),
+            n_digit: 0,
             way_out: None,
         }
     }
@@ -132,6 +139,9 @@ impl<'t> Course<'t> {
         for &id in self.stop_ids.iter().filter(|&&id| id < end) {
             mask.set(id as usize, may_end);
         }
+        if NUMBER_DIGITS_MAX <= self.n_digit {
+            end_number(self.tokenizer, &mut mask);
+        }
         if let Some(think) = self.think {
             mask.allow_token(think);
         }
@@ -161,6 +171,7 @@ impl<'t> Course<'t> {
                 return Ok(());
             }
             matcher.consume_token(id).map_err(|e| broken(&e))?;
+            self.count_digits(&[id]);
             return self.forced(out);
         }
         self.n_thinking += usize::from(self.place == Place::Thinking);
@@ -275,9 +286,18 @@ impl<'t> Course<'t> {
         let ids = matcher.compute_ff_tokens();
         if !ids.is_empty() {
             matcher.consume_tokens(&ids).map_err(|e| broken(&e))?;
+            self.count_digits(&ids);
             out.extend(ids);
         }
         Ok(())
+    }
+
+    fn count_digits(&mut self, ids: &[u32]) {
+        for &id in ids {
+            let bytes = self.tokenizer.token_bytes(id);
+            let n_end = bytes.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+            self.n_digit = n_end + if n_end == bytes.len() { self.n_digit } else { 0 };
+        }
     }
 
     /// Is the answer in its grammar?
@@ -305,6 +325,20 @@ enum Border {
     Answer,
     /// Behind one of the texts that begin calls.
     Call(usize),
+}
+
+/// Takes tokens that go on with digits or an exponent off `mask`, if it is a number that they would go on with: where
+/// other letters may come as well, it is a text.
+fn end_number(tokenizer: &Tokenizer, mask: &mut SimpleVob) {
+    let starts_with =
+        |id: u32, firsts: &[u8]| tokenizer.token_bytes(id).first().is_some_and(|byte| firsts.contains(byte));
+    let allowed: Vec<u32> = mask.iter().collect();
+    let is_text = allowed.iter().any(|&id| starts_with(id, b"xX"));
+    let (longer, others): (Vec<u32>, Vec<u32>) =
+        allowed.into_iter().partition(|&id| starts_with(id, b"0123456789eE"));
+    if !is_text && !others.is_empty() {
+        longer.into_iter().for_each(|id| mask.disallow_token(id));
+    }
 }
 
 fn ends_inside_character(bytes: &[u8]) -> bool {

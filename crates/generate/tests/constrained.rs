@@ -577,6 +577,37 @@ fn calls_are_free_when_asked_for() {
 }
 
 #[test]
+fn numbers_end_before_nobody_can_read_them() {
+    // N12: a model that writes digits without end would make a number that readers of JSON refuse. Texts may have as
+    // many digits as they like.
+    let digits = "7".repeat(400);
+    let (integer, number) = (json!({ "type": "integer" }), json!({ "type": "number" }));
+    let list = json!({ "type": "array", "items": integer, "maxItems": 2 });
+    let cases = [(integer.clone(), ""), (integer, "-"), (number.clone(), ""), (number, "0."), (list, "[12,")];
+    for (schema, start) in cases {
+        let held = ChatRequest { response: ResponseFormat::JsonSchema(schema.clone()), ..request() };
+        let (run, _) = run_script(&held, &format!("{start}{digits}"), |o| o.max_tokens = Some(1000)).unwrap();
+        let about = format!("{schema}, {start:?}: {:?}", run.answer);
+        serde_json::from_str::<Value>(&run.answer).unwrap_or_else(|e| panic!("{about}: {e}"));
+        assert!(run.answer.starts_with(start) && run.answer.contains(&digits[..300]), "{about}");
+        assert!(!run.answer.contains(&digits[..301]), "{about}");
+    }
+    let text = ResponseFormat::JsonSchema(json!({ "type": "string" }));
+    let held = ChatRequest { response: text, ..request() };
+    let (run, _) = run_script(&held, &format!("\"{digits}\""), |_| {}).unwrap();
+    assert_eq!(run.answer, format!("\"{digits}\""));
+    let note =
+        json!({ "type": "object", "properties": { "text": { "type": "string" } }, "required": ["text"] });
+    let tools = vec![tool("note", note)];
+    let call = format!(
+        "<tool_call>\n<function=note>\n<parameter=text>\n{digits}\n</parameter>\n</function>\n</tool_call>"
+    );
+    let (run, _) =
+        run_script(&ChatRequest { tools, ..request() }, &call, |o| o.max_tokens = Some(1000)).unwrap();
+    assert!(run.raw.starts_with(&call), "{:?}", run.raw);
+}
+
+#[test]
 fn regular_expressions_and_grammars_hold() {
     // Clients that ask for a form would get another one.
     let cases = [
