@@ -25,6 +25,11 @@ pub(super) const LOAD_BYTES: usize = 16;
 /// Bytes of a row that eight groups take at most.
 const STAGE_BYTES: usize = N_GROUP * GROUP_MAX + LOAD_BYTES;
 
+/// Bytes of a cache line.
+const LINE_BYTES: usize = 64;
+/// Lines that lie so far apart share a set of a first-level cache with sets for 64 lines, which nearly all have.
+const SET_BYTES: usize = 4096;
+
 /// What products need to know of a format's codes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Shape {
@@ -198,18 +203,42 @@ impl<'a> Rows<'a> {
     /// to [`LOAD_BYTES`] behind the start of the last strip.
     #[inline(always)]
     pub(super) fn codes<C: Codes>(&self, groups: &Range<usize>, stage: &mut Stage) -> (*const u8, usize) {
+        let (from, n) = self.span::<C>(groups);
+        self.plane().rows(from, n, stage)
+    }
+
+    /// The same for reading once, in pieces, where the first-level cache may have fewer ways than there are rows.
+    #[inline(always)]
+    pub(super) fn codes_by_line<C: Codes>(
+        &self,
+        groups: &Range<usize>,
+        stage: &mut Stage,
+    ) -> (*const u8, usize) {
+        let (from, n) = self.span::<C>(groups);
+        match self.plane().lines(from, n, stage) {
+            Some(rows) => rows,
+            None => self.plane().rows(from, n, stage),
+        }
+    }
+
+    /// Where the codes of these groups begin in a row, and how many bytes are read.
+    #[inline(always)]
+    fn span<C: Codes>(&self, groups: &Range<usize>) -> (usize, usize) {
         let n_strip = (groups.len() * self.group).div_ceil(C::STRIP_COLS);
-        let from = groups.start * self.group * C::BITS / 8;
-        self.code_bytes(from, (n_strip - 1) * C::STRIP_BYTES + LOAD_BYTES, stage)
+        (groups.start * self.group * C::BITS / 8, (n_strip - 1) * C::STRIP_BYTES + LOAD_BYTES)
+    }
+
+    #[inline(always)]
+    fn plane(&self) -> Plane<'a> {
+        let (w, first) = (self.w, self.first);
+        Plane { bytes: w.codes, row_bytes: w.format.row_bytes(w.cols), n_row: w.rows, first }
     }
 
     /// Bytes `from .. from + n` of the codes of 16 rows: pointer to those of the first row and distance of the rows.
     /// What lies behind a row's end means nothing.
     #[inline(always)]
     pub(super) fn code_bytes(&self, from: usize, n: usize, stage: &mut Stage) -> (*const u8, usize) {
-        let (w, first) = (self.w, self.first);
-        let row_bytes = w.format.row_bytes(w.cols);
-        Plane { bytes: w.codes, row_bytes, n_row: w.rows, first }.rows(from, n, stage)
+        self.plane().rows(from, n, stage)
     }
 
     /// The same of the scales; those that will be needed next are fetched meanwhile.
@@ -333,6 +362,24 @@ impl Plane<'_> {
             to[..from.len()].copy_from_slice(from);
         }
         (stage.as_ptr().cast(), STAGE_BYTES)
+    }
+
+    /// The same, copied to `stage` line by line; `None` unless all rows share sets of the cache. There they would push
+    /// each other out before all of a line was used.
+    #[inline(always)]
+    fn lines(&self, from: usize, n: usize, stage: &mut Stage) -> Option<(*const u8, usize)> {
+        let Self { bytes, row_bytes, n_row, first } = *self;
+        if !row_bytes.is_multiple_of(SET_BYTES) || !n.is_multiple_of(LINE_BYTES) || n_row < first + LANES {
+            return None;
+        }
+        let to = stage.as_flattened_mut().as_chunks_mut::<LINE_BYTES>().0;
+        for r in 0..LANES {
+            let lines = bytes[(first + r) * row_bytes + from..][..n].as_chunks::<LINE_BYTES>().0;
+            for i in 0..lines.len() {
+                to[r * lines.len() + i] = lines[i];
+            }
+        }
+        Some((stage.as_ptr().cast(), n))
     }
 }
 

@@ -78,7 +78,11 @@ impl<C: Codes, const P: usize> DotAffine<'_, C, P> {
         let (mut from, mut total) = ([(std::ptr::null(), 0, std::ptr::null()); R], [s.splat(0.0); R]);
         for r in 0..R {
             rows[r].decode_scales::<S, C>(s, self.groups.start, &mut tiles[r]);
-            let (first, stride) = rows[r].codes::<C>(&self.groups, &mut tiles[r].stage);
+            let (first, stride) = if has_many_registers(S::N_SUM) {
+                rows[r].codes::<C>(&self.groups, &mut tiles[r].stage)
+            } else {
+                rows[r].codes_by_line::<C>(&self.groups, &mut tiles[r].stage)
+            };
             from[r] = (first, stride, rows[r].next_codes::<C>(self.groups.start));
             total[r] = s.load(&self.totals[first_block + r].0);
         }
