@@ -16,7 +16,7 @@ use crate::{Method, RecordFile, Tuning};
 /// Most memory for records under way while tuning.
 const TUNE_BYTES_MAX: usize = 128 << 20;
 
-/// A tuning this close to the best is as good, if it comes first in the order of preference.
+/// A tuning whose worth is this close to the best is as good, if it comes first in the order of preference.
 const AS_GOOD: f64 = 0.93;
 
 /// Bytes a second that the drive under `files` delivers to readers with this tuning, reading records of `record_bytes`
@@ -31,7 +31,8 @@ pub fn measure_read_bandwidth(
     tuning: Tuning,
     duration: Duration,
 ) -> io::Result<f64> {
-    Rig::new(files, record_bytes, tuning, Backing::Direct)?.measure(&mut Vec::new(), duration)
+    let mut rig = Rig::new(files, record_bytes, tuning, Backing::Direct)?;
+    Ok(rig.measure(&mut Vec::new(), duration)?.bytes_s)
 }
 
 /// The same through the page cache, as [`crate::CacheMode::Page`] reads, and cold: where the system can, it forgets
@@ -47,7 +48,7 @@ pub fn measure_buffered_bandwidth(
 ) -> io::Result<f64> {
     let mut rig = Rig::new(files, record_bytes, tuning, Backing::Buffered)?;
     files.iter().try_for_each(|path| drop_cached(path))?;
-    rig.measure(&mut Vec::new(), duration)
+    Ok(rig.measure(&mut Vec::new(), duration)?.bytes_s)
 }
 
 #[cfg(any(target_os = "linux", target_os = "android"))]
@@ -68,12 +69,16 @@ fn drop_cached(_path: &Path) -> io::Result<()> {
 pub struct Tuned {
     /// The best of the table, or what is preferred and hardly slower.
     pub tuning: Tuning,
-    /// What was tried, in the order of preference, and its bytes a second.
+    /// What was tried, in the order of preference, and its bytes a second. Not always the fastest is chosen: see
+    /// [`tune`].
     pub table: Vec<(Tuning, f64)>,
 }
 
 /// Finds how the drive under `files` wants to be asked for records of `record_bytes`. Takes `limit`, or as long as
 /// reading a few records takes if the drive is slower than that.
+///
+/// Reading takes time of the processor's cores, which then do not compute: a rate is worth as much as the share of them
+/// that it leaves.
 ///
 /// # Errors
 /// As [`measure_read_bandwidth`].
@@ -84,7 +89,7 @@ pub fn tune(files: &[&Path], record_bytes: usize, limit: Duration) -> io::Result
         let rig = Rig::new(files, record_bytes, tuning, Backing::Direct)?;
         // Where there is no ring the threads would be measured again.
         if rig.readers.method() == tuning.method {
-            trials.push(Trial { tuning, rig, rates: Vec::new() });
+            trials.push(Trial { tuning, rig, speeds: Vec::new() });
         }
     }
     let mut buffers = Vec::new();
@@ -94,22 +99,22 @@ pub fn tune(files: &[&Path], record_bytes: usize, limit: Duration) -> io::Result
         let slice = limit.saturating_sub(start.elapsed()) / n_turn_left / racing.len() as u32;
         for &idx in &racing {
             let is_late = start.elapsed() >= limit;
-            if !(is_late && trials.iter().any(|trial| !trial.rates.is_empty())) {
-                let rate = trials[idx].rig.measure(&mut buffers, slice)?;
-                trials[idx].rates.push(rate);
+            if !(is_late && trials.iter().any(|trial| !trial.speeds.is_empty())) {
+                let speed = trials[idx].rig.measure(&mut buffers, slice)?;
+                trials[idx].speeds.push(speed);
             }
         }
-        racing.sort_by(|&a, &b| trials[b].rate().total_cmp(&trials[a].rate()));
+        racing.sort_by(|&a, &b| trials[b].worth().total_cmp(&trials[a].worth()));
         if n_turn_left % 2 == 1 {
             racing.truncate((racing.len() / 2).max(N_FINALIST));
         }
     }
-    let best = trials[racing[0]].rate();
+    let best = trials[racing[0]].worth();
     // In the order of preference.
     racing.sort_unstable();
-    let is_as_good = |&&idx: &&usize| trials[idx].rate() >= AS_GOOD * best;
+    let is_as_good = |&&idx: &&usize| trials[idx].worth() >= AS_GOOD * best;
     let chosen = *racing.iter().find(is_as_good).expect("the best is as good as itself");
-    let tried = trials.iter().filter(|trial| !trial.rates.is_empty());
+    let tried = trials.iter().filter(|trial| !trial.speeds.is_empty());
     Ok(Tuned {
         tuning: trials[chosen].tuning,
         table: tried.map(|trial| (trial.tuning, trial.rate())).collect(),
@@ -123,16 +128,50 @@ const N_FINALIST: usize = 3;
 struct Trial {
     tuning: Tuning,
     rig: Rig,
-    rates: Vec<f64>,
+    speeds: Vec<Speed>,
 }
 
 impl Trial {
-    /// The median; 0 if nothing was measured.
+    /// Bytes a second.
     fn rate(&self) -> f64 {
-        let mut rates = self.rates.clone();
-        rates.sort_by(f64::total_cmp);
-        rates.get(rates.len() / 2).copied().unwrap_or(0.0)
+        self.median(|speed| speed.bytes_s)
     }
+
+    fn worth(&self) -> f64 {
+        self.median(Speed::worth)
+    }
+
+    /// 0 if nothing was measured.
+    fn median(&self, what: impl Fn(&Speed) -> f64) -> f64 {
+        let mut all: Vec<f64> = self.speeds.iter().map(what).collect();
+        all.sort_by(f64::total_cmp);
+        all.get(all.len() / 2).copied().unwrap_or(0.0)
+    }
+}
+
+/// What reading takes, and what it gives.
+struct Speed {
+    bytes_s: f64,
+    /// Share of the time of all cores, 0 where the system does not tell.
+    share_of_cores: f64,
+}
+
+impl Speed {
+    fn worth(&self) -> f64 {
+        self.bytes_s * (1.0 - self.share_of_cores).max(0.0)
+    }
+}
+
+/// Time of the processor that the program took.
+#[cfg(unix)]
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(not(unix))]
+fn processor_time() -> Duration {
+    Duration::ZERO
 }
 
 /// What is worth a try, in the order of preference: small parts and few of them, so that the records of a layer
@@ -209,14 +248,14 @@ impl Rig {
         })
     }
 
-    /// Bytes a second. At least one record is read, however short the time. `buffers` are kept for the next.
-    fn measure(&mut self, buffers: &mut Vec<SlotBuffer>, duration: Duration) -> io::Result<f64> {
+    /// At least one record is read, however short the time. `buffers` are kept for the next.
+    fn measure(&mut self, buffers: &mut Vec<SlotBuffer>, duration: Duration) -> io::Result<Speed> {
         if let Some(n_more @ 1..) = self.n_record.checked_sub(buffers.len()) {
             buffers.extend(slot_buffers(n_more, self.record_bytes)?);
             // The system zeroes memory at its first use: not the drive's time.
             buffers.iter_mut().for_each(|buffer| buffer.fill(0));
         }
-        let start = Instant::now();
+        let (start, processor_start) = (Instant::now(), processor_time());
         let (mut jobs, mut done) = (Vec::new(), Vec::new());
         let (mut n_under_way, mut n_read, mut failure) = (0, 0, None);
         loop {
@@ -241,7 +280,13 @@ impl Rig {
         }
         match failure {
             Some(error) => Err(io::Error::other(error)),
-            None => Ok((n_read * self.record_bytes) as f64 / start.elapsed().as_secs_f64()),
+            None => {
+                let took_s = start.elapsed().as_secs_f64();
+                let processor_s = (processor_time() - processor_start).as_secs_f64();
+                let n_core = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+                let bytes_s = (n_read * self.record_bytes) as f64 / took_s;
+                Ok(Speed { bytes_s, share_of_cores: processor_s / took_s / n_core })
+            }
         }
     }
 

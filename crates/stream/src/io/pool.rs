@@ -21,6 +21,7 @@ pub(super) struct Shared {
     queue: Mutex<Queue>,
     work_queued: Condvar,
     job_done: Condvar,
+    n_thread: usize,
     bell: Option<Arc<Bell>>,
 }
 
@@ -33,8 +34,11 @@ impl Shared {
     /// Wakes those who have something to do, before the queue is unlocked or waited for.
     pub(super) fn notify(&self, queue: &mut Queue) {
         let wakes = queue.take_wakes();
-        if wakes.threads {
+        if self.n_thread <= wakes.threads {
             self.work_queued.notify_all();
+        } else {
+            // As many as there are pieces of work, not all for one.
+            (0..wakes.threads).for_each(|_| self.work_queued.notify_one());
         }
         if wakes.owner {
             self.job_done.notify_one();
@@ -86,6 +90,7 @@ impl Readers {
                 layers,
                 work_queued: Condvar::new(),
                 job_done: Condvar::new(),
+                n_thread,
                 bell: ring.as_ref().map(Ring::bell),
             }),
             threads: Vec::new(),
@@ -188,10 +193,10 @@ fn run(shared: &Shared) {
                 queue = shared.lock();
                 queue.finish_part(part, result);
             }
-            Work::Check(check) => {
-                let is_right = check.is_right();
+            Work::Check(mut check) => {
+                check.run();
                 queue = shared.lock();
-                queue.finish_check(check, is_right);
+                queue.finish_check(check);
             }
         }
     }

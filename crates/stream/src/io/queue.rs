@@ -5,10 +5,11 @@
 
 use std::collections::VecDeque;
 use std::io;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use xxhash_rust::xxh3::xxh3_64;
+use xxhash_rust::xxh3::Xxh3;
 
 use super::SlotBuffer;
 use crate::{RecordFile, StreamError};
@@ -20,6 +21,12 @@ pub(crate) const N_ATTEMPT: u32 = 3;
 /// the drive, 2 ms at 1 GB/s.
 const N_SPARE_PART_MAX: usize = 2;
 const SPARE_PART_BYTES_MAX: usize = 1 << 20;
+
+/// Least bytes of a record that are hashed at a time, but for its end. They arrived just before, and are still in the
+/// processor's cache.
+const CHECK_BYTES_MIN: usize = 256 << 10;
+/// Parts that come before those in front of them, of all records under way: room for so many is kept.
+const N_EARLY: usize = 1024;
 
 /// When a record is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -117,27 +124,30 @@ impl Part {
     }
 }
 
-/// A record that arrived, to be compared with its checksum.
+/// Bytes of a record that arrived, to be hashed.
 pub(super) struct Check {
     flight: usize,
     memory: *const u8,
     bytes: usize,
-    xxh3: u64,
+    /// Of all bytes before.
+    hash: Xxh3,
     since: Instant,
 }
 
-// SAFETY: the memory is only read, and nobody writes it meanwhile, see `Check::is_right`.
+// SAFETY: the memory is only read, and nobody writes it meanwhile, see `Check::run`.
 unsafe impl Send for Check {}
 
 impl Check {
-    /// Do the bytes match? Takes up to 0.2 ms a megabyte.
-    pub(super) fn is_right(&self) -> bool {
-        // SAFETY: the flight owns the buffer, all its parts are back, and it hands out none until the check is back.
-        xxh3_64(unsafe { std::slice::from_raw_parts(self.memory, self.bytes) }) == self.xxh3
+    /// Takes up to 0.1 ms a megabyte.
+    pub(super) fn run(&mut self) {
+        // SAFETY: the flight owns the buffer, the parts with these bytes are back, and it neither hands them out again
+        // nor gives the buffer away until the check is back.
+        self.hash.update(unsafe { std::slice::from_raw_parts(self.memory, self.bytes) });
     }
 }
 
 /// What a thread does next.
+#[expect(clippy::large_enum_variant, reason = "it is moved once a check; a box would be allocated for each")]
 pub(super) enum Work {
     Read(Part),
     Check(Check),
@@ -153,6 +163,13 @@ struct Flight {
     /// First byte that was in no part of this attempt yet.
     next: usize,
     n_part: usize,
+    /// All bytes before this one have arrived in this attempt.
+    arrived: usize,
+    /// All bytes before this one are in `hash`.
+    hashed: usize,
+    hash: Xxh3,
+    /// Bytes of it are being hashed, or soon will be.
+    has_check: bool,
     attempt: u32,
     /// Nothing more of it is read.
     is_cancelled: bool,
@@ -199,7 +216,8 @@ impl Waiting {
 /// Who has something new to look at.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wakes {
-    pub(super) threads: bool,
+    /// How many of them.
+    pub(super) threads: usize,
     pub(super) ring: bool,
     pub(super) owner: bool,
 }
@@ -219,8 +237,10 @@ pub(super) struct Queue {
     ring: Waiting,
     /// Parts that the ring could not read.
     repairs: VecDeque<Part>,
-    /// Flights whose bytes are all there.
+    /// Flights with bytes to hash.
     checks: VecDeque<usize>,
+    /// Flights and ranges of parts that came before those in front of them.
+    early: Vec<(usize, Range<usize>)>,
     pub(super) done: Vec<Done>,
     pub(super) is_closed: bool,
     wakes: Wakes,
@@ -246,6 +266,7 @@ impl Queue {
             ring: Waiting::default(),
             repairs: VecDeque::new(),
             checks: VecDeque::new(),
+            early: Vec::with_capacity(N_EARLY),
             done: Vec::new(),
             is_closed: false,
             wakes: Wakes::default(),
@@ -260,6 +281,10 @@ impl Queue {
             job,
             next: 0,
             n_part: 0,
+            arrived: 0,
+            hashed: 0,
+            hash: Xxh3::new(),
+            has_check: false,
             attempt: 1,
             is_cancelled: false,
             failure: None,
@@ -312,10 +337,11 @@ impl Queue {
     /// What a thread does next: what ends a record comes first.
     pub(super) fn next_work(&mut self) -> Option<Work> {
         if let Some(idx) = self.checks.pop_front() {
-            let &mut Flight { memory, bytes, job: Job { layer, expert, .. }, .. } = self.flight(idx);
-            let xxh3 =
-                self.layers[layer].xxh3.as_ref().expect("only records with checksums are queued")[expert];
-            return Some(Work::Check(Check { flight: idx, memory, bytes, xxh3, since: Instant::now() }));
+            let flight = self.flight(idx);
+            // SAFETY: `hashed` is within the record.
+            let memory = unsafe { flight.memory.add(flight.hashed) };
+            let (bytes, hash) = (flight.arrived - flight.hashed, std::mem::take(&mut flight.hash));
+            return Some(Work::Check(Check { flight: idx, memory, bytes, hash, since: Instant::now() }));
         }
         self.repairs.pop_front().or_else(|| self.next_part(Lane::Threads)).map(Work::Read)
     }
@@ -355,7 +381,7 @@ impl Queue {
     #[cfg_attr(not(target_os = "linux"), expect(dead_code, reason = "for rings"))]
     pub(super) fn repair(&mut self, part: Part) {
         self.repairs.push_back(part);
-        self.wakes.threads = true;
+        self.wakes.threads = 1;
     }
 
     /// Takes back a part that was read, or could not be.
@@ -371,33 +397,51 @@ impl Queue {
         flight.cost.read_bytes += part.got as u64;
         flight.cost.read += part.since.elapsed();
         let is_first = flight.failure.as_ref().is_none_or(|&(place, _)| part.start < place);
-        if let Err(error) = result
-            && is_first
-        {
-            let error = match error.kind() {
-                io::ErrorKind::UnexpectedEof => early_end(flight.bytes, part.start + part.got),
-                _ => error,
-            };
-            flight.failure = Some((part.start, error));
+        match result {
+            Ok(()) => self.arrive(part.flight, part.start..part.start + part.got),
+            Err(error) if is_first => {
+                let error = match error.kind() {
+                    io::ErrorKind::UnexpectedEof => early_end(flight.bytes, part.start + part.got),
+                    _ => error,
+                };
+                flight.failure = Some((part.start, error));
+            }
+            Err(_) => {}
         }
         self.land_if_idle(part.flight);
     }
 
     /// Takes back a check.
-    pub(super) fn finish_check(&mut self, check: Check, is_right: bool) {
-        self.flight(check.flight).cost.read += check.since.elapsed();
-        match is_right || self.is_lenient {
-            true => self.land(check.flight, Outcome::Ready),
-            false => self.retry(check.flight, None),
-        }
+    pub(super) fn finish_check(&mut self, check: Check) {
+        let flight = self.flight(check.flight);
+        flight.cost.read += check.since.elapsed();
+        flight.hash = check.hash;
+        flight.hashed += check.bytes;
+        flight.has_check = false;
+        self.check_if_due(check.flight);
+        self.land_if_idle(check.flight);
     }
 
     /// Who must be told of what changed since the last call.
     pub(super) fn take_wakes(&mut self) -> Wakes {
-        let has_work = !self.checks.is_empty() || !self.repairs.is_empty() || self.threads.next().is_some();
         let wakes = std::mem::take(&mut self.wakes);
+        let threads = if wakes.threads > 0 { self.n_work() } else { 0 };
         let has_part = self.ring.next().is_some();
-        Wakes { threads: wakes.threads && has_work, ring: wakes.ring && has_part, owner: wakes.owner }
+        Wakes { threads, ring: wakes.ring && has_part, owner: wakes.owner }
+    }
+
+    /// What there is to do for threads.
+    fn n_work(&self) -> usize {
+        let n_part = |&idx: &usize| {
+            let flight = self.flights[idx].as_ref().expect("waiting flights are under way");
+            (flight.bytes - flight.next).div_ceil(self.request_bytes)
+        };
+        let n_demand: usize = self.threads.demand.iter().map(n_part).sum();
+        let n_spare = match self.threads.next() {
+            Some((_, Urgency::Spare)) => N_SPARE_PART_MAX - self.threads.n_spare_part,
+            _ => 0,
+        };
+        self.checks.len() + self.repairs.len() + n_demand + n_spare
     }
 
     fn flight(&mut self, idx: usize) -> &mut Flight {
@@ -415,9 +459,10 @@ impl Queue {
         self.lanes[layer]
     }
 
-    fn has_checksums(&mut self, idx: usize) -> bool {
-        let layer = self.flight(idx).job.layer;
-        self.layers[layer].xxh3.is_some()
+    /// Of a flight's record, if it has one.
+    fn checksum(&mut self, idx: usize) -> Option<u64> {
+        let Job { layer, expert, .. } = self.flight(idx).job;
+        self.layers[layer].xxh3.as_ref().map(|xxh3| xxh3[expert])
     }
 
     fn waiting(&mut self, lane: Lane) -> &mut Waiting {
@@ -429,7 +474,7 @@ impl Queue {
 
     fn wake(&mut self, lane: Lane) {
         match lane {
-            Lane::Threads => self.wakes.threads = true,
+            Lane::Threads => self.wakes.threads = 1,
             Lane::Ring => self.wakes.ring = true,
         }
     }
@@ -448,10 +493,39 @@ impl Queue {
         place.and_then(|place| spare.remove(place)).is_some()
     }
 
+    /// Takes note of bytes of a record that arrived.
+    fn arrive(&mut self, idx: usize, range: Range<usize>) {
+        if range.start != self.flight(idx).arrived {
+            return self.early.push((idx, range));
+        }
+        let mut arrived = range.end;
+        while let Some(i) =
+            self.early.iter().position(|(flight, range)| (*flight, range.start) == (idx, arrived))
+        {
+            arrived = self.early.swap_remove(i).1.end;
+        }
+        self.flight(idx).arrived = arrived;
+        self.check_if_due(idx);
+    }
+
+    /// Has what arrived hashed, if it is enough, and if the record is still wanted.
+    fn check_if_due(&mut self, idx: usize) {
+        let has_checksums = self.checksum(idx).is_some();
+        let flight = self.flight(idx);
+        let (n_new, is_whole) = (flight.arrived - flight.hashed, flight.arrived == flight.bytes);
+        let is_wanted = has_checksums && flight.failure.is_none() && !flight.is_cancelled;
+        let is_enough = n_new >= CHECK_BYTES_MIN || is_whole && n_new > 0;
+        if is_wanted && is_enough && !flight.has_check {
+            flight.has_check = true;
+            self.checks.push_back(idx);
+            self.wakes.threads = 1;
+        }
+    }
+
     /// Decides how a flight goes on of which nothing is under way.
     fn land_if_idle(&mut self, idx: usize) {
         let flight = self.flight(idx);
-        if flight.n_part > 0 {
+        if flight.n_part > 0 || flight.has_check {
             return;
         }
         if flight.is_cancelled {
@@ -460,13 +534,13 @@ impl Queue {
         if flight.next < flight.bytes {
             return;
         }
-        match flight.failure.take() {
-            Some((_, source)) => self.retry(idx, Some(source)),
-            None if self.has_checksums(idx) => {
-                self.checks.push_back(idx);
-                self.wakes.threads = true;
-            }
-            None => self.land(idx, Outcome::Ready),
+        if let Some((_, source)) = flight.failure.take() {
+            return self.retry(idx, Some(source));
+        }
+        let hash = flight.hash.digest();
+        match self.checksum(idx) {
+            Some(xxh3) if xxh3 != hash && !self.is_lenient => self.retry(idx, None),
+            _ => self.land(idx, Outcome::Ready),
         }
     }
 
@@ -475,7 +549,9 @@ impl Queue {
         let flight = self.flight(idx);
         if flight.attempt < N_ATTEMPT {
             flight.attempt += 1;
-            flight.next = 0;
+            (flight.next, flight.arrived, flight.hashed) = (0, 0, 0);
+            flight.hash.reset();
+            self.early.retain(|&(early, _)| early != idx);
             return self.wait(idx);
         }
         let &mut Flight { bytes, attempt: attempts, job: Job { layer, expert, .. }, .. } = flight;
@@ -490,6 +566,7 @@ impl Queue {
 
     fn land(&mut self, idx: usize, outcome: Outcome) {
         let flight = self.flights[idx].take().expect("it lands once");
+        self.early.retain(|&(early, _)| early != idx);
         self.vacant.push(idx);
         let cost = Cost { n_retry: u64::from(flight.attempt - 1), ..flight.cost };
         self.done.push(Done { slot: flight.job.slot, buffer: flight.job.buffer, outcome, cost });

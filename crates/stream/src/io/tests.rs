@@ -4,10 +4,11 @@ use std::collections::HashSet;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
 
+use proptest::prelude::*;
 use store::RECORD_ALIGN;
 use xxhash_rust::xxh3::xxh3_64;
 
-use super::queue::{Lane, Queue};
+use super::queue::{Check, Lane, Part, Queue, Work};
 use super::*;
 use crate::{Method, RecordFile, Tuning};
 
@@ -250,7 +251,7 @@ fn spare_parts_need_an_idle_drive() {
         queue.take_wakes();
         queue.finish_part(second, Ok(()));
         let wakes = queue.take_wakes();
-        assert!(if lane == Lane::Ring { wakes.ring } else { wakes.threads });
+        assert!(if lane == Lane::Ring { wakes.ring } else { wakes.threads > 0 });
         assert_eq!(next(&mut queue).unwrap().offset, 0);
         assert_eq!(next(&mut queue).unwrap().offset, 2 * RECORD_ALIGN as u64);
     }
@@ -317,5 +318,107 @@ fn as_few_calls_as_systems_allow() {
             offset += bytes as u64;
         }
         assert_eq!(offset, 7 + bytes as u64);
+    }
+}
+
+/// Bytes of a record that is hashed in several steps.
+const LONG: usize = (2 << 20) + 3 * RECORD_ALIGN;
+
+fn long_record(expert: usize) -> Vec<u8> {
+    (0..LONG).map(|i| (i * 31 + i / 256 + expert * 7) as u8).collect()
+}
+
+/// What readers of long records hold. At these bytes something goes wrong with the first record, once.
+struct Hands {
+    queue: Queue,
+    parts: Vec<Part>,
+    checks: Vec<Check>,
+    wrong: Option<usize>,
+    broken: Option<usize>,
+}
+
+impl Hands {
+    /// Takes something to read, or else to hash.
+    fn take(&mut self, rather_hashes: bool) -> bool {
+        let check = if rather_hashes { self.queue.next_work() } else { None };
+        let part = if check.is_none() { self.queue.next_part(Lane::Ring) } else { None };
+        let is_part = part.is_some();
+        self.parts.extend(part);
+        match check.or_else(|| if is_part { None } else { self.queue.next_work() }) {
+            Some(Work::Check(check)) => self.checks.push(check),
+            Some(Work::Read(_)) => panic!("the ring has nothing for threads to read"),
+            None => return is_part,
+        }
+        true
+    }
+
+    /// Gives back the `i`th of what is held.
+    fn give(&mut self, i: usize) -> bool {
+        let n_held = self.parts.len() + self.checks.len();
+        if n_held == 0 {
+            return false;
+        }
+        match (i % n_held).checked_sub(self.parts.len()) {
+            Some(i) => {
+                let mut check = self.checks.swap_remove(i);
+                check.run();
+                self.queue.finish_check(check);
+            }
+            None => {
+                let part = self.parts.swap_remove(i % n_held);
+                self.read(part);
+            }
+        }
+        true
+    }
+
+    fn read(&mut self, mut part: Part) {
+        let (expert, start) = (part.offset as usize / LONG, part.offset as usize % LONG);
+        let range = start..start + part.bytes;
+        let is_hit = |at: &mut usize| expert == 0 && range.contains(at);
+        if self.broken.take_if(is_hit).is_some() {
+            return self.queue.finish_part(part, Err(io::Error::from_raw_os_error(5)));
+        }
+        part.buffer().copy_from_slice(&long_record(expert)[range.clone()]);
+        if let Some(at) = self.wrong.take_if(is_hit) {
+            part.buffer()[at - start] ^= 1;
+        }
+        part.advance(range.len());
+        self.queue.finish_part(part, Ok(()));
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(60))]
+
+    /// Records are hashed while they arrive: one would be given out with a wrong byte, or too early, or would never
+    /// come.
+    #[test]
+    fn records_are_right_in_whatever_order_they_arrive(
+        choices in prop::collection::vec(any::<u8>(), 0..200),
+        wrong in prop::option::of(0..LONG),
+        broken in prop::option::of(0..LONG),
+    ) {
+        let xxh3 = Some([0, 1].map(|expert| xxh3_64(&long_record(expert))).to_vec());
+        let layer = RecordFile { source: Box::new(Source(Arc::default())), stride_bytes: LONG, n_expert: 2, xxh3 };
+        let queue = Queue::new(Arc::new(vec![layer]), vec![Lane::Ring], 128 << 10, false);
+        let mut hands = Hands { queue, parts: Vec::new(), checks: Vec::new(), wrong, broken };
+        (0..2).for_each(|expert| hands.queue.push(job(Urgency::Demand, expert, LONG)));
+        for choice in choices {
+            match choice % 2 {
+                0 => hands.take(choice % 4 == 0),
+                _ => hands.give(usize::from(choice / 2)),
+            };
+        }
+        while hands.take(false) || hands.give(0) {}
+        let mut done = std::mem::take(&mut hands.queue.done);
+        done.sort_by_key(|done| done.slot);
+        prop_assert_eq!(done.len(), 2);
+        for (expert, done) in done.iter().enumerate() {
+            prop_assert!(matches!(done.outcome, Outcome::Ready));
+            prop_assert!(done.buffer[..LONG] == long_record(expert)[..]);
+        }
+        let has_fault = wrong.is_some() || broken.is_some();
+        prop_assert_eq!([done[0].cost.n_retry > 0, done[1].cost.n_retry > 0], [has_fault, false]);
     }
 }
