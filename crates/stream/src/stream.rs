@@ -272,13 +272,10 @@ impl ExpertStream {
         let n_right = self.take_present(&mut lease);
         let n_wrong = self.drop_wrong_guesses(layer);
         let (n, n_miss) = (lease.experts.len(), lease.missing.len());
-        match n_token {
-            1 => {
-                self.slots.tier.learn(layer, lease.held.len() == n);
-                self.lookahead.learn(layer, n_right, n_wrong, n_miss + n_right);
-            }
-            _ => self.lookahead.learn_reads(layer, n_miss + n_right),
+        if n_token == 1 {
+            self.slots.tier.learn(layer, lease.held.len() == n);
         }
+        self.lookahead.learn(layer, n_token, [n_right, n_wrong], n_miss + n_right);
         self.count(layer, n - n_miss, n_miss, lease.held.len());
         self.start_reads(&mut lease);
         lease
