@@ -216,7 +216,7 @@ impl Waiting {
 /// Who has something new to look at.
 #[derive(Clone, Copy, Default)]
 pub(super) struct Wakes {
-    /// How many of them.
+    /// How many of them; while changes are noted, whether any.
     pub(super) threads: usize,
     pub(super) ring: bool,
     pub(super) owner: bool,
