@@ -369,7 +369,8 @@ impl Plane<'_> {
     #[inline(always)]
     fn lines(&self, from: usize, n: usize, stage: &mut Stage) -> Option<(*const u8, usize)> {
         let Self { bytes, row_bytes, n_row, first } = *self;
-        if !row_bytes.is_multiple_of(SET_BYTES) || !n.is_multiple_of(LINE_BYTES) || n_row < first + LANES {
+        let is_there = first + LANES <= n_row && (first + LANES - 1) * row_bytes + from + n <= bytes.len();
+        if !row_bytes.is_multiple_of(SET_BYTES) || !n.is_multiple_of(LINE_BYTES) || !is_there {
             return None;
         }
         let to = stage.as_flattened_mut().as_chunks_mut::<LINE_BYTES>().0;

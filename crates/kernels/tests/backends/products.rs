@@ -46,6 +46,23 @@ fn products_of_every_format_agree_with_the_reference() {
 }
 
 #[test]
+fn rows_that_share_sets_of_the_cache_are_read_as_others() {
+    // Breaks if rows that lie a multiple of 4096 bytes apart are put together in a wrong order, or the last one is read
+    // past its end.
+    let cpus = cpus_2();
+    for (bits, cols) in [(4, 8192), (2, 16384), (8, 4096)] {
+        for group in [32, 64, 128] {
+            for format in [Format::Affine { bits, group }, Format::AffineF16 { bits, group }] {
+                let mut random = Random::new(u64::from(bits));
+                let w = random.matrix(format, 37, cols);
+                let x = random.normals(2 * cols);
+                check(&cpus, &format!("{format} 37x{cols}"), &w, &x, 0, 2);
+            }
+        }
+    }
+}
+
+#[test]
 fn plain_floats_may_have_any_number_of_columns() {
     // Breaks if the last, incomplete vector of a row is read past its end or dropped.
     let cpus = cpus_2();
