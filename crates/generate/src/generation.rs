@@ -182,7 +182,7 @@ impl<'t> Generation<'t> {
     /// Tokens that the answer may still have, with the next one at `pos`.
     fn n_left(&self, pos: usize) -> usize {
         let n_max = self.options.max_tokens.unwrap_or(usize::MAX);
-        n_max.saturating_sub(self.generated.len()).min((self.n_ctx + 1).saturating_sub(pos))
+        n_max.saturating_sub(self.generated.len()).min(self.n_ctx.saturating_add(1).saturating_sub(pos))
     }
 
     /// Ends the answer at its limit with these tokens, the first at `pos`.
